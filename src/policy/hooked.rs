@@ -1,0 +1,194 @@
+//! Operators the hook is attached to, with everything about them that a call must not look up again.
+
+use std::sync::{OnceLock, PoisonError, RwLock};
+
+use thiserror::Error;
+
+use crate::ascend;
+use crate::contract::{Argument, Operator, Platform, Row};
+use crate::profile::Site;
+
+use super::settings::{SettingsError, settings};
+use super::sites;
+
+/// An operator that cannot be attached to.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum AttachError {
+    /// The environment is wrong.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// No contract names the operator.
+    #[error(
+        "no contract names the operator {operator}; name its arguments in a TOML file and set INFINI_CONTRACTS to it \
+         (docs/contracts.md): three lines are enough"
+    )]
+    NoContract {
+        /// The operator's qualified name.
+        operator: String,
+    },
+    /// More tensor arguments than a call can describe.
+    #[error("the contracts of {operator} cover {slots} arguments; at most 64 are possible")]
+    TooManyArguments {
+        /// The operator's qualified name.
+        operator: String,
+        /// How many were named.
+        slots: usize,
+    },
+}
+
+/// A row and the slots whose presence it depends on.
+#[derive(Debug)]
+pub(super) struct SlotRow {
+    pub(super) row: Row,
+    /// Bits of slots that must be given, and that must not.
+    present: u64,
+    absent: u64,
+    /// A condition on an argument that this overload does not have never holds (if present) or always (if absent).
+    possible: bool,
+}
+
+/// An argument that has a contract, or that a condition looks at.
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub(super) name: String,
+    pub(super) site: &'static Site,
+    pub(super) site_number: u32,
+    argument: Option<Argument>,
+}
+
+/// One overload of an operator, ready to decide about calls.
+#[derive(Debug)]
+pub struct HookedOperator {
+    name: String,
+    site: String,
+    /// Asks for sizes only (`…_get_max_workspace`): its tensors are neither read nor written.
+    query: bool,
+    slots: Vec<Slot>,
+    positions: Vec<u32>,
+    on_machine: OnceLock<Vec<Vec<SlotRow>>>,
+    anywhere: OnceLock<Vec<Vec<SlotRow>>>,
+}
+
+impl HookedOperator {
+    fn new(name: &str, operator: &Operator, schema: &[&str]) -> Result<Self, AttachError> {
+        let mut names: Vec<&str> = operator.arguments.iter().map(Argument::name).collect();
+        for row in operator.arguments.iter().flat_map(Argument::rows) {
+            names.extend(row.present.as_deref().into_iter().chain(row.absent.as_deref()));
+        }
+        let mut slots: Vec<Slot> = Vec::new();
+        let mut positions = Vec::new();
+        for name in names {
+            let Some(position) = schema.iter().position(|argument| *argument == name) else {
+                continue; // an overload may lack an argument (`out`)
+            };
+            if slots.iter().any(|slot| slot.name == name) {
+                continue;
+            }
+            let number = sites::intern(&format!("{}.{name}", operator.site));
+            let site = sites::site(number).expect("a number just given has a site");
+            slots.push(Slot {
+                name: name.to_owned(),
+                site,
+                site_number: number,
+                argument: operator.argument(name).cloned(),
+            });
+            positions.push(position as u32);
+        }
+        if slots.len() > 64 {
+            return Err(AttachError::TooManyArguments { operator: name.to_owned(), slots: slots.len() });
+        }
+        Ok(HookedOperator {
+            name: name.to_owned(),
+            site: operator.site.clone(),
+            query: name.ends_with("_get_max_workspace"),
+            slots,
+            positions,
+            on_machine: OnceLock::new(),
+            anywhere: OnceLock::new(),
+        })
+    }
+
+    /// The operator's name as sites have it.
+    pub fn site(&self) -> &str {
+        &self.site
+    }
+
+    /// Whether the operator only asks for sizes.
+    pub fn is_query(&self) -> bool {
+        self.query
+    }
+
+    /// Position in the schema of each slot.
+    pub fn positions(&self) -> &[u32] {
+        &self.positions
+    }
+
+    pub(super) fn slot(&self, slot: u32) -> Option<&Slot> {
+        self.slots.get(slot as usize)
+    }
+
+    /// The rows of each slot, resolved for this machine or, off the NPU, for an unknown one.
+    pub(super) fn rows(&self, on_npu: bool) -> &[Vec<SlotRow>] {
+        if on_npu {
+            self.on_machine.get_or_init(|| self.resolve(ascend::machine()))
+        } else {
+            self.anywhere.get_or_init(|| self.resolve(&Platform::default()))
+        }
+    }
+
+    fn resolve(&self, platform: &Platform) -> Vec<Vec<SlotRow>> {
+        let bit = |name: &Option<String>| match name {
+            None => Some(0),
+            Some(name) => self.slots.iter().position(|slot| slot.name == *name).map(|index| 1u64 << index),
+        };
+        let slot_row = |row: &Row| SlotRow {
+            row: row.clone(),
+            present: bit(&row.present).unwrap_or(0),
+            absent: bit(&row.absent).unwrap_or(0),
+            possible: bit(&row.present).is_some(),
+        };
+        self.slots
+            .iter()
+            .map(|slot| match &slot.argument {
+                Some(argument) => argument.resolve(platform).rows().iter().map(slot_row).collect(),
+                None => Vec::new(),
+            })
+            .collect()
+    }
+}
+
+/// The row that holds when the slots of `given` are given; `None` for a slot without a contract.
+pub(super) fn row_for(rows: &[SlotRow], given: u64) -> Option<&Row> {
+    rows.iter()
+        .find(|row| row.possible && row.present & given == row.present && row.absent & given == 0)
+        .or(rows.last())
+        .map(|row| &row.row)
+}
+
+static HOOKED: RwLock<Vec<&'static HookedOperator>> = RwLock::new(Vec::new());
+
+/// Qualified names of the operators that have contracts.
+pub fn targets() -> Result<Vec<String>, SettingsError> {
+    let contracts = &settings()?.contracts;
+    Ok(contracts.operators().iter().flat_map(|operator| operator.names().map(str::to_owned)).collect())
+}
+
+/// Prepares one overload of the operator `name`, whose schema has these arguments. The same again gives the same number.
+pub fn attach(name: &str, schema: &[&str]) -> Result<u32, AttachError> {
+    let contracts = &settings()?.contracts;
+    let operator = contracts.find(name).ok_or_else(|| AttachError::NoContract { operator: name.to_owned() })?;
+    let hooked = HookedOperator::new(name, operator, schema)?;
+    let mut all = HOOKED.write().unwrap_or_else(PoisonError::into_inner);
+    let same = |known: &&HookedOperator| known.name == hooked.name && known.positions == hooked.positions;
+    if let Some(known) = all.iter().position(|known| same(known)) {
+        return Ok(known as u32);
+    }
+    all.push(Box::leak(Box::new(hooked)));
+    Ok(all.len() as u32 - 1)
+}
+
+/// The operator of a number that [`attach`] gave.
+pub fn hooked(number: u32) -> Option<&'static HookedOperator> {
+    HOOKED.read().unwrap_or_else(PoisonError::into_inner).get(number as usize).copied()
+}

@@ -1,0 +1,19 @@
+//! What to do where a contract is not met: directives, scopes, and the decision for one operator call.
+
+mod decide;
+pub mod directives;
+mod dtype;
+mod hooked;
+mod message;
+mod scope;
+mod settings;
+mod sites;
+
+pub use decide::{Action, Decision, Refusal, Tensor, Verdict, copies_when_traced, decide, decide_contiguous};
+pub use directives::{DirectiveError, Directives, Policy};
+pub use dtype::dtype_name;
+pub use hooked::{AttachError, HookedOperator, attach, hooked, targets};
+pub use message::{Speaker, copied, set_speaker, speak};
+pub use scope::{ScopeError, active, pop, push};
+pub use settings::{SettingsError, contracts, settings};
+pub use sites::{intern, site};

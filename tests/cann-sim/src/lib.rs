@@ -1,0 +1,21 @@
+//! Simulated CANN: enough of libascendcl and libopapi to run the unmodified torch_npu wheel without an NPU.
+//!
+//! `tests/cann-sim/README.md` says what is simulated and how to steer it.
+
+#![allow(clippy::missing_safety_doc)]
+
+pub mod abi;
+pub mod clock;
+pub mod config;
+pub mod dtype;
+pub mod error;
+pub mod executor;
+pub mod fault;
+pub mod handles;
+pub mod log;
+pub mod memory;
+pub mod ops;
+pub mod segv;
+pub mod stream;
+pub mod strided;
+pub mod tensor;
