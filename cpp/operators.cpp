@@ -18,6 +18,7 @@ using Site = std::optional<std::string_view>;
 constexpr std::string_view kNoSite = "";
 
 void check_movable(const at::Tensor& tensor, const char* name) {
+    TORCH_CHECK(tensor.defined(), "infini::rearrange: ", name, " must be a tensor, not None");
     TORCH_CHECK(tensor.layout() == c10::kStrided && !tensor.is_nested(), "infini::rearrange: ", name,
                 " must be a strided tensor, not ", tensor.layout(), tensor.is_nested() ? " (nested)" : "",
                 "; make it dense first (to_dense, to_padded_tensor)");

@@ -82,12 +82,18 @@ pub(super) fn doctor_json() -> Result<String, FfiError> {
                         let rows: Vec<_> = resolved
                             .rows()
                             .iter()
-                            .map(|row| {
+                            .enumerate()
+                            .map(|(given, row)| {
+                                let names = resolved.presence().iter().enumerate();
+                                let (present, absent): (Vec<_>, Vec<_>) = names.partition(|(i, _)| given >> i & 1 == 1);
+                                let names = |some: Vec<(usize, &String)>| -> Vec<String> {
+                                    some.into_iter().map(|(_, name)| name.clone()).collect()
+                                };
                                 json!({
                                     "contract": row.contract.to_string(),
                                     "unmet": row.unmet.to_string(),
-                                    "present": row.present,
-                                    "absent": row.absent,
+                                    "present": names(present),
+                                    "absent": names(absent),
                                     "note": row.note,
                                     "source": row.source,
                                 })

@@ -7,7 +7,7 @@ use crate::layout::{Contiguity, Layout, contiguity, rows_ok};
 use crate::profile::{Outcome, Site};
 
 use super::directives::Policy;
-use super::hooked::{HookedOperator, Slot, row_for};
+use super::hooked::{HookedOperator, Slot};
 use super::message::{self, Refused};
 use super::settings::settings;
 use super::{dtype, scope, sites};
@@ -186,7 +186,7 @@ impl Call<'_> {
         };
         let Some(slot) = self.operator.slot(tensor.slot) else { return Step::Do(Action::Pass) };
         let rows = &self.operator.rows(tensor.on_npu)[tensor.slot as usize];
-        let Some(row) = row_for(rows, self.given) else { return Step::Do(Action::Pass) };
+        let Some(row) = rows.row(self.given) else { return Step::Do(Action::Pass) };
         if accepts(row.demand(), tensor, outer) {
             return Step::Do(Action::Pass);
         }

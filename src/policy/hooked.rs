@@ -37,15 +37,21 @@ pub enum AttachError {
     },
 }
 
-/// A row and the slots whose presence it depends on.
+/// The rows of one slot on one platform: see [`crate::contract::ResolvedArgument`].
 #[derive(Debug)]
-pub(super) struct SlotRow {
-    pub(super) row: Row,
-    /// Bits of slots that must be given, and that must not.
-    present: u64,
-    absent: u64,
-    /// A condition on an argument that this overload does not have never holds (if present) or always (if absent).
-    possible: bool,
+pub(super) struct SlotRows {
+    /// Slots whose presence decides between the rows; `None` for an argument that this overload does not have.
+    presence: Vec<Option<usize>>,
+    rows: Vec<Row>,
+}
+
+impl SlotRows {
+    /// The row that holds when the slots of `given` are given; `None` for a slot without a contract.
+    pub(super) fn row(&self, given: u64) -> Option<&Row> {
+        let bit = |slot: &Option<usize>| slot.map_or(0, |slot| (given >> slot & 1) as usize);
+        let index = self.presence.iter().enumerate().fold(0, |index, (i, slot)| index | bit(slot) << i);
+        self.rows.get(index)
+    }
 }
 
 /// An argument that has a contract, or that a condition looks at.
@@ -66,8 +72,8 @@ pub struct HookedOperator {
     query: bool,
     slots: Vec<Slot>,
     positions: Vec<u32>,
-    on_machine: OnceLock<Vec<Vec<SlotRow>>>,
-    anywhere: OnceLock<Vec<Vec<SlotRow>>>,
+    on_machine: OnceLock<Vec<SlotRows>>,
+    anywhere: OnceLock<Vec<SlotRows>>,
 }
 
 impl HookedOperator {
@@ -129,7 +135,7 @@ impl HookedOperator {
     }
 
     /// The rows of each slot, resolved for this machine or, off the NPU, for an unknown one.
-    pub(super) fn rows(&self, on_npu: bool) -> &[Vec<SlotRow>] {
+    pub(super) fn rows(&self, on_npu: bool) -> &[SlotRows] {
         if on_npu {
             self.on_machine.get_or_init(|| self.resolve(ascend::machine()))
         } else {
@@ -137,33 +143,15 @@ impl HookedOperator {
         }
     }
 
-    fn resolve(&self, platform: &Platform) -> Vec<Vec<SlotRow>> {
-        let bit = |name: &Option<String>| match name {
-            None => Some(0),
-            Some(name) => self.slots.iter().position(|slot| slot.name == *name).map(|index| 1u64 << index),
+    fn resolve(&self, platform: &Platform) -> Vec<SlotRows> {
+        let resolve = |slot: &Slot| {
+            let Some(argument) = &slot.argument else { return SlotRows { presence: Vec::new(), rows: Vec::new() } };
+            let resolved = argument.resolve(platform);
+            let slot_of = |name: &String| self.slots.iter().position(|slot| slot.name == *name);
+            SlotRows { presence: resolved.presence().iter().map(slot_of).collect(), rows: resolved.rows().to_vec() }
         };
-        let slot_row = |row: &Row| SlotRow {
-            row: row.clone(),
-            present: bit(&row.present).unwrap_or(0),
-            absent: bit(&row.absent).unwrap_or(0),
-            possible: bit(&row.present).is_some(),
-        };
-        self.slots
-            .iter()
-            .map(|slot| match &slot.argument {
-                Some(argument) => argument.resolve(platform).rows().iter().map(slot_row).collect(),
-                None => Vec::new(),
-            })
-            .collect()
+        self.slots.iter().map(resolve).collect()
     }
-}
-
-/// The row that holds when the slots of `given` are given; `None` for a slot without a contract.
-pub(super) fn row_for(rows: &[SlotRow], given: u64) -> Option<&Row> {
-    rows.iter()
-        .find(|row| row.possible && row.present & given == row.present && row.absent & given == 0)
-        .or(rows.last())
-        .map(|row| &row.row)
 }
 
 static HOOKED: RwLock<Vec<&'static HookedOperator>> = RwLock::new(Vec::new());

@@ -18,7 +18,8 @@ fn check(dst: &View, src: &View, element_size: usize) {
 /// The same strides over fewer of the outermost indices, so that the largest cases stay quick.
 fn scaled_down(mut view: View) -> View {
     while view.numel() > 1 << 18 {
-        let largest = (0..view.shape.len()).max_by_key(|&dim| view.strides[dim].unsigned_abs() * view.shape[dim]).unwrap();
+        let largest =
+            (0..view.shape.len()).max_by_key(|&dim| view.strides[dim].unsigned_abs() * view.shape[dim]).unwrap();
         view.shape[largest] = (view.shape[largest] / 2).max(1);
         if view.shape[largest] == 1 {
             break;

@@ -1,8 +1,8 @@
 //! Any copy against an element-by-element oracle, with every byte of the destination's storage watched.
 
-mod support;
 #[path = "support/random.rs"]
 mod random;
+mod support;
 
 use infini_rearrange::{host, plan::Plan};
 use proptest::prelude::*;

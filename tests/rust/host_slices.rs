@@ -91,4 +91,13 @@ fn offsets_beyond_32_bits_are_reached() {
     run_checked(&plan(&dst, &Layout::contiguous(&[4, 2], 1).unwrap()), &mut far, &near).unwrap();
     let second = (stride - 1) as usize;
     assert_eq!([&far[5..9], &far[5 + second..9 + second]], [[1, 3, 5, 7], [2, 4, 6, 8]]);
+
+    // By the offset alone, on either side.
+    let beyond = Layout::new(&[4], &[1], 5 + stride - 1, 1).unwrap();
+    let close = Layout::contiguous(&[4], 1).unwrap();
+    let mut four = [0u8; 4];
+    run_checked(&plan(&close, &beyond), &mut four, &far).unwrap();
+    assert_eq!(four, [2, 4, 6, 8]);
+    run_checked(&plan(&beyond, &close), &mut far, &[9, 10, 11, 12]).unwrap();
+    assert_eq!(far[5 + second..9 + second], [9, 10, 11, 12]);
 }

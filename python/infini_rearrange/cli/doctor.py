@@ -64,8 +64,8 @@ def text(found: dict) -> str:
             lines.append(f"  {operator['operator']}")
             for argument in operator["arguments"]:
                 for row in argument["rows"]:
-                    given = f" with {row['present']}" if row["present"] else ""
-                    given += f" without {row['absent']}" if row["absent"] else ""
+                    given = f" with {', '.join(row['present'])}" if row["present"] else ""
+                    given += f" without {', '.join(row['absent'])}" if row["absent"] else ""
                     lines.append(f"    {argument['argument']}{given}: {row['contract']} / {row['unmet']}")
     return "\n".join(lines)
 

@@ -46,9 +46,10 @@ fn config() -> &'static Config {
         let soc = std::env::var("CANN_SIM_SOC").unwrap_or_else(|_| SOCS[0].into());
         let soc = SOCS.iter().find(|s| **s == soc).unwrap_or_else(|| refuse("CANN_SIM_SOC", &soc, &SOCS.join(", ")));
         let text = std::env::var("CANN_SIM_VERSION").unwrap_or_else(|_| "9.1.0".into());
-        let version = VERSIONS.iter().find(|v| v.text == text).unwrap_or_else(|| {
-            refuse("CANN_SIM_VERSION", &text, &VERSIONS.map(|v| v.text).join(", "))
-        });
+        let version = VERSIONS
+            .iter()
+            .find(|v| v.text == text)
+            .unwrap_or_else(|| refuse("CANN_SIM_VERSION", &text, &VERSIONS.map(|v| v.text).join(", ")));
         let memory = match std::env::var("CANN_SIM_MEMORY") {
             Err(_) => 16 << 30,
             Ok(text) => parse_size(&text).unwrap_or_else(|| {

@@ -83,7 +83,15 @@ impl DType {
     pub fn is_integer(self) -> bool {
         matches!(
             self,
-            Self::INT8 | Self::UINT8 | Self::BOOL | Self::INT16 | Self::UINT16 | Self::INT32 | Self::UINT32 | Self::INT64 | Self::UINT64
+            Self::INT8
+                | Self::UINT8
+                | Self::BOOL
+                | Self::INT16
+                | Self::UINT16
+                | Self::INT32
+                | Self::UINT32
+                | Self::INT64
+                | Self::UINT64
         )
     }
 

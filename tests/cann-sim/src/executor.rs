@@ -32,6 +32,8 @@ fn executors() -> MutexGuard<'static, Option<HashMap<usize, Executor>>> {
 /// the C function should return: 0, 161001 for null out-pointers, or what was injected for `<name>GetWorkspaceSize`.
 ///
 /// `run` may be called more than once (a captured task is replayed) and must not wait for other tasks.
+// The out-pointers come straight from the C function, whose caller answers for them; operators stay free of unsafe.
+#[allow(clippy::not_unsafe_ptr_arg_deref)]
 pub fn prepare(
     name: &'static str,
     workspace: *mut u64,
@@ -67,7 +69,9 @@ pub fn launch(name: &'static str, executor: *mut c_void, stream: *mut c_void) ->
         return fail(
             code::NNOP_INVALID,
             "EZ9999",
-            format!("{name}: executor {executor:?} was not prepared or was launched already; each launch needs one of its own"),
+            format!(
+                "{name}: executor {executor:?} was not prepared or was launched already; each launch needs one of its own"
+            ),
         );
     };
     if found.name != name {

@@ -46,7 +46,8 @@ fn parse(spec: &str) -> Result<Vec<Fault>, String> {
 fn parse_one(text: &str) -> Result<Fault, String> {
     let wrong = || format!("`{text}` is not function:N:code, where N is a call (3), `3+` or `3-5`, counted from 1");
     let mut parts = text.split(':');
-    let (Some(function), Some(calls), Some(code), None) = (parts.next(), parts.next(), parts.next(), parts.next()) else {
+    let (Some(function), Some(calls), Some(code), None) = (parts.next(), parts.next(), parts.next(), parts.next())
+    else {
         return Err(wrong());
     };
     let number = |s: &str| s.parse::<u64>().ok().filter(|n| *n > 0).ok_or_else(wrong);

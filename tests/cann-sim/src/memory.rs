@@ -155,7 +155,11 @@ fn span(size: usize) -> usize {
 fn out_of_memory(device: &Device, table: &Table, size: usize) -> SimError {
     SimError::new(
         code::RT_MEMORY_ALLOCATION,
-        format!("out of memory: {size} bytes asked for, {} of {} bytes are free", device.total - table.used, device.total),
+        format!(
+            "out of memory: {size} bytes asked for, {} of {} bytes are free",
+            device.total - table.used,
+            device.total
+        ),
     )
 }
 
@@ -257,9 +261,10 @@ pub fn map(address: usize, size: usize) -> Result<(), SimError> {
 /// 107000 if nothing was mapped there.
 pub fn unmap(address: usize) -> Result<(), SimError> {
     let device = device()?;
-    let size = device.table().remove_live(address).ok_or_else(|| {
-        SimError::new(code::RT_PARAM_INVALID, format!("nothing is mapped at {address:#x}"))
-    })?;
+    let size = device
+        .table()
+        .remove_live(address)
+        .ok_or_else(|| SimError::new(code::RT_PARAM_INVALID, format!("nothing is mapped at {address:#x}")))?;
     drop_pages(device, address, size);
     Ok(())
 }

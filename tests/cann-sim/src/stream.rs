@@ -237,7 +237,8 @@ impl Stream {
                         Err(SimError::new(code::RT_INTERNAL, "the simulation itself failed (panic); see stderr"))
                     }),
                 };
-                let result = result.map_err(|e| SimError::new(e.code, format!("{name} on stream {}: {}", self.id, e.text)));
+                let result =
+                    result.map_err(|e| SimError::new(e.code, format!("{name} on stream {}: {}", self.id, e.text)));
                 if let Err(error) = &result {
                     log::line(|| format!("stream={} failed {error}", self.id));
                 }

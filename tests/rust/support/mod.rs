@@ -17,13 +17,8 @@ pub struct View {
 
 impl View {
     pub fn new(shape: &[usize], strides: &[isize], offset: isize) -> View {
-        let mut view = View {
-            name: String::new(),
-            shape: shape.to_vec(),
-            strides: strides.to_vec(),
-            offset,
-            storage_elements: 0,
-        };
+        let mut view =
+            View { name: String::new(), shape: shape.to_vec(), strides: strides.to_vec(), offset, storage_elements: 0 };
         view.storage_elements = view.ends().1 as usize;
         view
     }
@@ -91,9 +86,7 @@ pub fn oracle(dst: &View, dst_bytes: &mut [u8], src: &View, src_bytes: &[u8], el
     for n in 0..dst.numel() {
         let to = usize::try_from(dst.position(n) * element_size as i128).unwrap();
         let from = usize::try_from(src.position(n) * element_size as i128).unwrap();
-        for byte in 0..element_size {
-            dst_bytes[to + byte] = src_bytes[from + byte];
-        }
+        dst_bytes[to..to + element_size].copy_from_slice(&src_bytes[from..from + element_size]);
     }
 }
 

@@ -11,6 +11,9 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+/// Cube cores; there are twice as many vector cores.
+const CORES: i64 = 24;
+
 static INITIALIZED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
@@ -28,7 +31,11 @@ fn check_device(name: &str, device: i32) -> i32 {
     if device == 0 {
         return code::SUCCESS;
     }
-    fail(code::RT_INVALID_DEVICE, "EE1003", format!("{name}: device {device} does not exist; 0 is the only one simulated"))
+    fail(
+        code::RT_INVALID_DEVICE,
+        "EE1003",
+        format!("{name}: device {device} does not exist; 0 is the only one simulated"),
+    )
 }
 
 fn synchronize_all(name: &str, timeout: Option<Duration>) -> i32 {
@@ -156,13 +163,21 @@ acl! {
         unsafe { put("aclrtDeviceGetBareTgid", pid, std::process::id() as i32) }
     }
 
-    /// A figure that no test should rest on: one core of everything.
-    fn aclrtGetDeviceInfo(_device: u32, _attribute: i32, value: *mut i64) {
+    /// Cores, memory, cache: round figures, the same for every chip.
+    fn aclrtGetDeviceInfo(_device: u32, attribute: i32, value: *mut i64) {
+        let figure = match attribute {
+            101 | 102 => CORES,
+            201 => 2 * CORES,
+            204 => 192 << 10,
+            301 => crate::config::memory() as i64,
+            302 => 128 << 20,
+            _ => 1,
+        };
         // SAFETY: as above.
-        unsafe { put("aclrtGetDeviceInfo", value, 1) }
+        unsafe { put("aclrtGetDeviceInfo", value, figure) }
     }
 
-    /// As aclrtGetDeviceInfo.
+    /// One of everything.
     fn aclGetDeviceCapability(_device: u32, _info: i32, value: *mut i64) {
         // SAFETY: as above.
         unsafe { put("aclGetDeviceCapability", value, 1) }
@@ -171,19 +186,19 @@ acl! {
     /// Cores that a device may use.
     fn aclrtGetDeviceResLimit(_device: i32, _kind: i32, value: *mut u32) {
         // SAFETY: as above.
-        unsafe { put("aclrtGetDeviceResLimit", value, 24) }
+        unsafe { put("aclrtGetDeviceResLimit", value, CORES as u32) }
     }
 
     /// Cores that a stream may use.
     fn aclrtGetStreamResLimit(_stream: *mut c_void, _kind: i32, value: *mut u32) {
         // SAFETY: as above.
-        unsafe { put("aclrtGetStreamResLimit", value, 24) }
+        unsafe { put("aclrtGetStreamResLimit", value, CORES as u32) }
     }
 
     /// Cores that the thread may use.
     fn aclrtGetResInCurrentThread(_kind: i32, value: *mut u32) {
         // SAFETY: as above.
-        unsafe { put("aclrtGetResInCurrentThread", value, 24) }
+        unsafe { put("aclrtGetResInCurrentThread", value, CORES as u32) }
     }
 
     /// An identifier of 16 bytes.

@@ -3,7 +3,7 @@
 use super::{guard, put, status};
 use crate::clock::Cost;
 use crate::error::{SimError, code, fail};
-use crate::{accepted, acl, memory, stream};
+use crate::{accepted, acl, fault, memory, stream};
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex};
@@ -20,6 +20,12 @@ fn is_pinned(address: usize, size: usize) -> bool {
 }
 
 unsafe fn malloc(name: &str, out: *mut *mut c_void, size: usize) -> i32 {
+    // torch_npu takes whichever form it finds; counts and faults of aclrtMalloc hold for all of them.
+    if name != "aclrtMalloc"
+        && let Err(code) = fault::enter("aclrtMalloc")
+    {
+        return code;
+    }
     match memory::allocate(size) {
         // SAFETY: the interface promises a pointer to write to.
         Ok(address) => unsafe { put(name, out, address as *mut c_void) },
@@ -127,9 +133,12 @@ impl Copy2d {
         {
             // SAFETY: the interface makes the caller answer for the source.
             let bytes = unsafe { std::slice::from_raw_parts(from as *const u8, self.span(self.spitch)) }.to_vec();
-            return stream::submit(handle, name, cost, Arc::new(move || {
-                Self { src: Side::Host(bytes.as_ptr() as usize), ..self }.run()
-            }));
+            return stream::submit(
+                handle,
+                name,
+                cost,
+                Arc::new(move || Self { src: Side::Host(bytes.as_ptr() as usize), ..self }.run()),
+            );
         }
         let code = stream::submit(handle, name, cost, Arc::new(move || self.run()));
         if code == 0 && self.dst.is_pageable(self.span(self.dpitch)) {
@@ -330,7 +339,13 @@ accepted!(aclrtFreePhysical);
 /// Largest width and height of a 2D copy.
 const LIMITS: (usize, usize) = (5_000_000, 5_242_880);
 
-fn copy_2d(dst: (usize, usize), src: (usize, usize), width: usize, height: usize, kind: i32) -> Result<Copy2d, SimError> {
+fn copy_2d(
+    dst: (usize, usize),
+    src: (usize, usize),
+    width: usize,
+    height: usize,
+    kind: i32,
+) -> Result<Copy2d, SimError> {
     if width > LIMITS.0 || height > LIMITS.1 {
         let text = format!("{width} x {height}; a width of {} and a height of {} are allowed", LIMITS.0, LIMITS.1);
         return Err(SimError::new(code::RT_PARAM_INVALID, text));
