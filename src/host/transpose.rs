@@ -12,7 +12,7 @@ use std::ptr::copy_nonoverlapping;
 
 /// Bytes of the longer runs of a tile, two cache lines.
 const RUN: usize = 128;
-/// The most bytes of a tile: 64 units of one byte, or 128 bytes, squared.
+/// The most bytes of a tile, which two-byte units have: 64 runs of 64.
 const TILE: usize = 64 * 64 * 2;
 
 /// Whether the two loops of `tiled` are a dense transpose of units that registers hold.

@@ -166,6 +166,8 @@ fn kinds() {
     }
     // Pairs that stay together are transposed as one.
     assert_eq!(plan(&[64, 64, 2], &[128, 2, 1], &[2, 128, 1], 4).kind(), Kind::Transpose);
+    // Not dense in the destination.
+    assert_eq!(plan(&[64, 64], &[128, 2], &[1, 64], 4).kind(), Kind::Gather);
     // Backwards in the source.
     assert_eq!(plan(&[64], &[1], &[-1], 4).kind(), Kind::Gather);
 }

@@ -66,7 +66,11 @@ pub unsafe fn scalar_argument(argument: &str, handle: *const c_void) -> Result<S
 pub fn finish(name: &'static str, prepared: Prepared, workspace: *mut u64, out: *mut *mut c_void) -> i32 {
     match prepared {
         Ok((cost, run)) => executor::prepare(name, workspace, out, cost, move || run()),
-        Err(e) => executor::fail(e.code, "EZ1001", format!("{name}: {}", e.text)),
+        Err(e) => match e.text.split_once(": ") {
+            // A documented text comes with a code of its own.
+            Some((ez, text)) if ez.len() == 6 && ez.starts_with("EZ") => executor::fail(e.code, ez, text.to_owned()),
+            _ => executor::fail(e.code, "EZ1001", format!("{name}: {}", e.text)),
+        },
     }
 }
 

@@ -3,11 +3,15 @@
 pub mod attention;
 pub mod copy;
 pub mod elementwise;
+pub mod fia;
+pub mod fia_interface;
 pub mod fia_layout;
+pub mod fia_reading;
 pub mod fill;
 pub mod glue;
 pub mod indexing;
 pub mod linalg;
 pub mod picking;
 pub mod reduce;
+pub mod rotary;
 pub mod rotary_math;

@@ -1,6 +1,6 @@
 """One scene of the demo, in a process of its own since a process has one CANN: prints a line of JSON.
 
-    python -m infini_rearrange.cli.scene plain|plugin [--expand]
+    python -m infini_rearrange_cli.scene plain|plugin [--expand]
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def main(arguments: list[str]) -> int:
     import torch
 
     import infini_rearrange
-    from infini_rearrange.cli import mla
+    from infini_rearrange_cli import mla
 
     said = Collected()
     logger = logging.getLogger("infini_rearrange")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 
-from infini_rearrange.cli import profiles
+from infini_rearrange_cli import profiles
 
 
 def human(count: int) -> str:

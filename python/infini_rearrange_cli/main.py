@@ -36,13 +36,13 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     if options.command == "demo":
-        from infini_rearrange.cli.demo import run
+        from infini_rearrange_cli.demo import run
     elif options.command == "doctor":
-        from infini_rearrange.cli.doctor import run
+        from infini_rearrange_cli.doctor import run
     elif options.command == "report":
-        from infini_rearrange.cli.report import run
+        from infini_rearrange_cli.report import run
     else:
-        from infini_rearrange.cli.bench_hook import run
+        from infini_rearrange_cli.bench_hook import run
     return run(options)
 
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 
-from infini_rearrange.cli import profiles, report
+from infini_rearrange_cli import profiles, report
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def play(scene: Scene, runner: list[str]) -> dict:
     environment.pop("INFINI_PROFILE_DIR", None)
     if runner:
         environment |= {"CANN_SIM_SOC": SIMULATED_SOC, "CANN_SIM_VERSION": scene.cann}
-    command = [*runner, sys.executable, "-m", "infini_rearrange.cli.scene", *scene.arguments]
+    command = [*runner, sys.executable, "-m", "infini_rearrange_cli.scene", *scene.arguments]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True)
     lines = [line for line in ended.stdout.splitlines() if line.startswith("{")]
     if not lines:

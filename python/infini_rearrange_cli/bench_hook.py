@@ -19,7 +19,7 @@ def measure(rounds: int, calls: int) -> dict:
     import torch
 
     import infini_rearrange
-    from infini_rearrange.cli import mla
+    from infini_rearrange_cli import mla
 
     step = mla.make_step("npu:0", lengths=(1, 1), heads=1).contiguous()
 
