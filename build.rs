@@ -72,10 +72,7 @@ if spec is not None and spec.submodule_search_locations:
                 String::from_utf8_lossy(&output.stderr)
             );
         }
-        let mut found = Environment {
-            python,
-            ..Environment::default()
-        };
+        let mut found = Environment { python, ..Environment::default() };
         for line in String::from_utf8_lossy(&output.stdout).lines() {
             let Some((key, value)) = line.split_once('=') else {
                 continue;
@@ -168,10 +165,7 @@ if spec is not None and spec.submodule_search_locations:
         // Symbols of Python are resolved in the process that imports us; they are bound when first used.
         println!("cargo:rustc-cdylib-link-arg=-Wl,-z,lazy");
         println!("cargo:rustc-env=INFINI_BUILT_FOR_TORCH={}", found.torch);
-        println!(
-            "cargo:rustc-env=INFINI_BUILT_FOR_TORCH_NPU={}",
-            if npu { found.npu.as_str() } else { "" }
-        );
+        println!("cargo:rustc-env=INFINI_BUILT_FOR_TORCH_NPU={}", if npu { found.npu.as_str() } else { "" });
     }
 
     fn npu_headers(build: &mut cc::Build, root: &Path) {

@@ -34,9 +34,8 @@ public:
             return;
         }
         c10::SmallVector<Decision, 32> decisions(operands.size(), Decision{Action::Pass, 0});
-        const Decided decided =
-            hook_decide(id_, rust::Slice<const TensorArg>(described.data(), described.size()),
-                        rust::Slice<Decision>(decisions.data(), decisions.size()));
+        const Decided decided = hook_decide(id_, rust::Slice<const TensorArg>(described.data(), described.size()),
+                                            rust::Slice<Decision>(decisions.data(), decisions.size()));
         if (decided.verdict == Verdict::Refuse) {
             raise_not_contiguous(decided.message);
         }
@@ -139,9 +138,8 @@ bool attach(const c10::OperatorHandle& op, Registration& registration) {
     std::vector<uint32_t> positions(attached.positions.begin(), attached.positions.end());
     const std::string ns(op.operator_name().getNamespace().value());
     torch::Library library(torch::Library::IMPL, ns, c10::DispatchKey::BackendSelect, __FILE__, __LINE__);
-    library.impl(full_name(op.operator_name()).c_str(),
-                 torch::CppFunction::makeFromBoxedFunctor(
-                     std::make_unique<Hook>(attached.id, std::move(positions), registration.always)));
+    library.impl(full_name(op.operator_name()).c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Hook>(
+                                                            attached.id, std::move(positions), registration.always)));
     registration.libraries.push_back(std::move(library));
     return true;
 }
@@ -180,13 +178,17 @@ std::vector<std::string> install_hooks() {
     Registry& all = registry();
     const std::lock_guard<std::mutex> lock(all.mutex);
     std::vector<std::string> hooked;
+    rust::Vec<rust::String> missing;
     for (const auto& target : hook_targets()) {
         const std::string name(target);
         if (Registration* registration = ensure(all, name)) {
             registration->always->store(true);
             hooked.push_back(name);
+        } else {
+            missing.push_back(target);
         }
     }
+    hook_not_registered(missing);
     return hooked;
 }
 

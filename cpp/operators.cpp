@@ -167,7 +167,8 @@ at::Tensor contiguous(const at::Tensor& self, Site site) {
 
 TORCH_LIBRARY(infini, m) {
     m.set_python_module("infini_rearrange");
-    m.def("rearrange(Tensor self, *, str? site=None) -> Tensor", {at::Tag::pt2_compliant_tag, at::Tag::flexible_layout});
+    m.def("rearrange(Tensor self, *, str? site=None) -> Tensor",
+          {at::Tag::pt2_compliant_tag, at::Tag::flexible_layout});
     m.def("rearrange.out(Tensor self, *, str? site=None, Tensor(a!) out) -> Tensor(a!)",
           {at::Tag::pt2_compliant_tag, at::Tag::needs_exact_strides});
     m.def("contiguous(Tensor(a) self, str? site=None) -> Tensor(a)", {at::Tag::pt2_compliant_tag});

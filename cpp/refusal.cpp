@@ -4,8 +4,8 @@
 
 namespace infini {
 
-// torch calls operators through pybind11, which hands a pybind11::error_already_set on to Python as it is: the one way to
-// raise a class of our own. Where the Python package is not loaded (a bare load_library) a plain error has to do.
+// torch calls operators through pybind11, which hands a pybind11::error_already_set on to Python as it is: the one way
+// to raise a class of our own. Where the Python package is not loaded (a bare load_library) a plain error has to do.
 void raise_not_contiguous(const rust::String& message) {
     const std::string text(message);
     if (Py_IsInitialized() != 0) {

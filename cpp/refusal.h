@@ -9,7 +9,9 @@
 
 namespace infini {
 
-inline rust::Str rust_str(std::string_view text) { return rust::Str(text.data(), text.size()); }
+inline rust::Str rust_str(std::string_view text) {
+    return rust::Str(text.data(), text.size());
+}
 
 [[noreturn]] void raise_not_contiguous(const rust::String& message);
 

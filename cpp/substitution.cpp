@@ -24,7 +24,9 @@ bool same_view(const at::Tensor& a, const at::Tensor& b) {
                             a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() && a.strides() == b.strides());
 }
 
-bool writes_back(Action action) { return action == Action::CopyInOut || action == Action::StandIn; }
+bool writes_back(Action action) {
+    return action == Action::CopyInOut || action == Action::StandIn;
+}
 
 bool keep_private_format(const at::Tensor& tensor) {
 #ifdef INFINI_TORCH_NPU

@@ -39,7 +39,7 @@ def _listen(level: int, head: bytes, tail: bytes) -> None:
                 lines.append(f"  called  {called}")
             lines.append(tail.decode(errors="replace"))
         logger.log(level, "%s", "\n".join(lines))
-    except Exception:  # noqa: S110
+    except Exception:
         pass
 
 

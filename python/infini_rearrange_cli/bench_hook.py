@@ -12,13 +12,13 @@ import platform
 import statistics
 import time
 
-CALLS_OF_WARM_UP = 20
+CALLS_OF_WARM_UP = 10
 
 
 def measure(rounds: int, calls: int) -> dict:
+    import infini_rearrange
     import torch
 
-    import infini_rearrange
     from infini_rearrange_cli import mla
 
     step = mla.make_step("npu:0", lengths=(1, 1), heads=1).contiguous()

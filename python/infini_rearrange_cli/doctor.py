@@ -17,7 +17,6 @@ def findings() -> dict:
         found["problems"].append(str(error))
         return found
     import torch
-
     from infini_rearrange import _loader
 
     found["infini_rearrange"] = infini_rearrange.__version__
@@ -30,7 +29,9 @@ def findings() -> dict:
     elif found["npu"]:
         torch.empty(1, device="npu")
     else:
-        found["problems"].append("torch_npu is loaded but sees no device: check npu-smi info and ASCEND_RT_VISIBLE_DEVICES")
+        found["problems"].append(
+            "torch_npu is loaded but sees no device: check npu-smi info and ASCEND_RT_VISIBLE_DEVICES"
+        )
     found |= {"library": json.loads(torch.ops.infini._doctor())}
     hooked = infini_rearrange.install()
     found["hooked"] = hooked

@@ -32,7 +32,8 @@ class Step:
     def contiguous(self) -> Step:
         """The same step with every input made contiguous."""
         tensors = {
-            name: getattr(self, name).contiguous() for name in ("query", "query_rope", "key", "key_rope", "value", "mask")
+            name: getattr(self, name).contiguous()
+            for name in ("query", "query_rope", "key", "key_rope", "value", "mask")
         }
         return Step(**tensors, ends=self.ends, scale=self.scale)
 

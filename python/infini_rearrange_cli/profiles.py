@@ -109,7 +109,12 @@ def merge(profiles: list[dict]) -> Merged:
 
 def _merge_layouts(into: list[dict], layouts: list[dict]) -> None:
     def key(layout: dict) -> tuple:
-        return (layout.get("dtype"), str(layout.get("shape", [])[1:]), str(layout.get("strides")), layout.get("outcome"))
+        return (
+            layout.get("dtype"),
+            str(layout.get("shape", [])[1:]),
+            str(layout.get("strides")),
+            layout.get("outcome"),
+        )
 
     known = {key(layout): layout for layout in into}
     for layout in layouts:

@@ -18,7 +18,18 @@ def human(count: int) -> str:
     raise AssertionError("unreachable")
 
 
-HEADINGS = ("site", "calls", "as it is", "copied", "back", "hidden", "passed", "refused", "bytes copied", "bytes hidden")
+HEADINGS = (
+    "site",
+    "calls",
+    "as it is",
+    "copied",
+    "back",
+    "hidden",
+    "passed",
+    "refused",
+    "bytes copied",
+    "bytes hidden",
+)
 
 
 def rows(merged: profiles.Merged) -> list[tuple[str, ...]]:

@@ -1,6 +1,6 @@
 """One scene of the demo, in a process of its own since a process has one CANN: prints a line of JSON.
 
-    python -m infini_rearrange_cli.scene plain|plugin [--expand]
+python -m infini_rearrange_cli.scene plain|plugin [--expand]
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class Collected(logging.Handler):
 
 
 def main(arguments: list[str]) -> int:
+    import infini_rearrange
     import torch
 
-    import infini_rearrange
     from infini_rearrange_cli import mla
 
     said = Collected()

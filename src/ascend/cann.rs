@@ -55,7 +55,8 @@ fn package_version(library: &Library, package: &CStr) -> Option<Version> {
     type Get = unsafe extern "C" fn(*const c_char, *mut c_char) -> c_int;
     let mut buffer = [0u8; 512];
     // SAFETY: the buffer is larger than any version that CANN writes; both pointers live through the call.
-    let status = unsafe { library.get::<Get>(b"aclsysGetVersionStr\0").ok()?(package.as_ptr(), buffer.as_mut_ptr().cast()) };
+    let status =
+        unsafe { library.get::<Get>(b"aclsysGetVersionStr\0").ok()?(package.as_ptr(), buffer.as_mut_ptr().cast()) };
     if status != 0 {
         return None;
     }

@@ -42,8 +42,8 @@ impl Contracts {
     /// # Errors
     /// The file cannot be read, or as in [`Contracts::parse`].
     pub fn merged_with(&self, path: &Path) -> Result<Contracts, ContractError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| ContractError::Read { path: path.to_owned(), source })?;
+        let text =
+            std::fs::read_to_string(path).map_err(|source| ContractError::Read { path: path.to_owned(), source })?;
         self.merged_with_text(&text, &path.display().to_string())
     }
 

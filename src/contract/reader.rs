@@ -258,11 +258,7 @@ fn string(at: &Position, what: &str, value: &Spanned<DeValue>) -> Result<String,
 }
 
 /// A string or an array of strings, each with its place.
-fn strings(
-    at: &Position,
-    what: &str,
-    value: &Spanned<DeValue>,
-) -> Result<Vec<(String, Range<usize>)>, ContractError> {
+fn strings(at: &Position, what: &str, value: &Spanned<DeValue>) -> Result<Vec<(String, Range<usize>)>, ContractError> {
     match value.get_ref() {
         DeValue::Array(array) => {
             array.iter().map(|item| Ok((string(at, &format!("an item of {what}"), item)?, item.span()))).collect()

@@ -132,7 +132,8 @@ impl ResolvedArgument {
 
     /// The row for a call; `present` says whether an argument is given (not None).
     pub fn row(&self, present: &dyn Fn(&str) -> bool) -> &Row {
-        let index = self.presence.iter().enumerate().fold(0, |index, (i, name)| index | usize::from(present(name)) << i);
+        let index =
+            self.presence.iter().enumerate().fold(0, |index, (i, name)| index | usize::from(present(name)) << i);
         &self.rows[index]
     }
 }

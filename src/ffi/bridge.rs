@@ -79,11 +79,8 @@ pub(crate) mod bridge {
     extern "Rust" {
         fn hook_targets() -> Result<Vec<String>>;
         fn hook_attach(operator_name: &str, arguments: &Vec<String>) -> Result<Attached>;
-        unsafe fn hook_decide(
-            id: u32,
-            tensors: &[TensorArg],
-            decisions: &mut [Decision],
-        ) -> Result<Decided>;
+        unsafe fn hook_decide(id: u32, tensors: &[TensorArg], decisions: &mut [Decision]) -> Result<Decided>;
+        fn hook_not_registered(names: &Vec<String>) -> Result<()>;
         fn hook_site(site: u32) -> Result<String>;
         fn hook_copied_back(site: u32, bytes: u64) -> Result<()>;
 
@@ -91,12 +88,7 @@ pub(crate) mod bridge {
         fn contiguous_traced(site: &str) -> Result<bool>;
         unsafe fn copied(site: &str, tensor: &TensorArg) -> Result<()>;
 
-        unsafe fn copy_on_host(
-            dst: &TensorArg,
-            dst_base: *mut u8,
-            src: &TensorArg,
-            src_base: *const u8,
-        ) -> Result<()>;
+        unsafe fn copy_on_host(dst: &TensorArg, dst_base: *mut u8, src: &TensorArg, src_base: *const u8) -> Result<()>;
         unsafe fn simplify_copy(dst: &TensorArg, src: &TensorArg) -> Result<SimplifiedCopy>;
         unsafe fn check_out(dst: &TensorArg, src: &TensorArg, same_storage: bool) -> Result<()>;
 

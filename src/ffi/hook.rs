@@ -20,6 +20,13 @@ pub(super) fn hook_attach(operator_name: &str, arguments: &Vec<String>) -> Resul
     })
 }
 
+pub(super) fn hook_not_registered(names: &Vec<String>) -> Result<(), FfiError> {
+    guard(|| {
+        policy::not_registered(names);
+        Ok(())
+    })
+}
+
 /// # Safety
 /// Every argument's pointers are those of a live tensor.
 pub(super) unsafe fn hook_decide(

@@ -85,17 +85,20 @@ struct Directive {
 }
 
 impl Directive {
-    fn matches(&self, site: &str) -> bool {
-        let Some(pattern) = &self.pattern else { return true };
-        // An operator alone stands for all its arguments.
-        glob_matches(pattern, site) || site.rsplit_once('.').is_some_and(|(operator, _)| glob_matches(pattern, operator))
-    }
-
-    /// Ordered: the default, globs by literal characters, exact names by length (an operator before its argument).
-    fn specificity(&self) -> (u8, usize) {
-        let Some(pattern) = &self.pattern else { return (0, 0) };
+    /// How specific the directive is about `site`; `None` where it does not match. Ordered: the default, globs by literal
+    /// characters, the exact name.
+    fn specificity(&self, site: &str) -> Option<(u8, usize)> {
+        let Some(pattern) = &self.pattern else { return Some((0, 0)) };
+        if pattern == site {
+            return Some((2, 0));
+        }
         let literal = pattern.chars().filter(|c| !matches!(c, '*' | '?')).count();
-        (if pattern.contains(['*', '?']) { 1 } else { 2 }, literal)
+        if glob_matches(pattern, site) {
+            return Some((1, literal));
+        }
+        // An operator alone stands for all its arguments: `npu_mrope` is `npu_mrope.*`, whose dot is literal too.
+        let (operator, _) = site.rsplit_once('.')?;
+        glob_matches(pattern, operator).then_some((1, literal + 1))
     }
 }
 
@@ -156,8 +159,8 @@ impl Directives {
     /// As [`Directives::policy_for`], `None` where no directive speaks of the site.
     pub fn policy_for_opt(&self, site: &str) -> Option<(Policy, &str)> {
         // max_by_key keeps the last of equals, which is the later directive.
-        let best = self.directives.iter().filter(|directive| directive.matches(site));
-        best.max_by_key(|directive| directive.specificity()).map(|best| (best.policy, best.text.as_str()))
+        let matching = self.directives.iter().filter_map(|directive| Some((directive.specificity(site)?, directive)));
+        matching.max_by_key(|(specificity, _)| *specificity).map(|(_, best)| (best.policy, best.text.as_str()))
     }
 }
 

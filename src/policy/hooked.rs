@@ -1,6 +1,7 @@
 //! Operators the hook is attached to, with everything about them that a call must not look up again.
 
-use std::sync::{OnceLock, PoisonError, RwLock};
+use std::collections::BTreeSet;
+use std::sync::{Mutex, OnceLock, PoisonError, RwLock};
 
 use thiserror::Error;
 
@@ -8,6 +9,7 @@ use crate::ascend;
 use crate::contract::{Argument, Operator, Platform, Row};
 use crate::profile::Site;
 
+use super::message::speak;
 use super::settings::{SettingsError, settings};
 use super::sites;
 
@@ -154,6 +156,26 @@ impl HookedOperator {
     }
 }
 
+/// Says, once for each, which operators of the user's own file are not registered. Those of the shipped table need not be:
+/// releases of torch_npu differ in what they have.
+pub fn not_registered(names: &[String]) {
+    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let Ok(settings) = settings() else { return };
+    let missing: Vec<&str> = {
+        let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = |name: &&String| settings.own.contains(name) && said.insert((*name).clone());
+        names.iter().filter(new).map(String::as_str).collect()
+    };
+    if !missing.is_empty() {
+        let text = format!(
+            "INFINI_CONTRACTS names operators that are not registered: {}; import the package that defines them before \
+             install(), or correct the names",
+            missing.join(", ")
+        );
+        speak(30, &text, "");
+    }
+}
+
 static HOOKED: RwLock<Vec<&'static HookedOperator>> = RwLock::new(Vec::new());
 
 /// Qualified names of the operators that have contracts.
@@ -169,7 +191,7 @@ pub fn attach(name: &str, schema: &[&str]) -> Result<u32, AttachError> {
     let hooked = HookedOperator::new(name, operator, schema)?;
     let mut all = HOOKED.write().unwrap_or_else(PoisonError::into_inner);
     let same = |known: &&HookedOperator| known.name == hooked.name && known.positions == hooked.positions;
-    if let Some(known) = all.iter().position(|known| same(known)) {
+    if let Some(known) = all.iter().position(same) {
         return Ok(known as u32);
     }
     all.push(Box::leak(Box::new(hooked)));

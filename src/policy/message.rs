@@ -76,6 +76,11 @@ pub fn copied(site_name: &str, tensor: &Tensor<'_>) {
     let named = !site_name.is_empty();
     let number = sites::intern(if named { site_name } else { "infini.rearrange" });
     let Some(site) = sites::site(number) else { return };
+    if tensor.bytes() == 0 {
+        // Nothing was launched.
+        site.count_contiguous();
+        return;
+    }
     site.count_copied(tensor.bytes());
     // Without a site the copy is what the caller asked for: nothing to warn about.
     let policy = if named { scope::policy_for(site_name).0 } else { Policy::Auto };

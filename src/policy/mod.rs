@@ -12,7 +12,7 @@ mod sites;
 pub use decide::{Action, Decision, Refusal, Tensor, Verdict, copies_when_traced, decide, decide_contiguous};
 pub use directives::{DirectiveError, Directives, Policy};
 pub use dtype::dtype_name;
-pub use hooked::{AttachError, HookedOperator, attach, hooked, targets};
+pub use hooked::{AttachError, HookedOperator, attach, hooked, not_registered, targets};
 pub use message::{Speaker, copied, set_speaker, speak};
 pub use scope::{ScopeError, active, pop, push};
 pub use settings::{SettingsError, contracts, settings};

@@ -32,6 +32,8 @@ pub struct Settings {
     pub directives: Directives,
     /// The shipped table, with the user's file over it.
     pub contracts: Contracts,
+    /// Qualified names of the operators that the user's own file covers.
+    pub own: Vec<String>,
 }
 
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
@@ -48,12 +50,15 @@ pub fn settings() -> Result<&'static Settings, SettingsError> {
     }
     let directives = Directives::parse(&std::env::var("INFINI_CONTIGUITY").unwrap_or_default())?;
     let mode: Mode = std::env::var("INFINI_PROFILE").unwrap_or_default().parse()?;
-    let contracts = match std::env::var_os("INFINI_CONTRACTS").filter(|path| !path.is_empty()) {
-        Some(path) => Contracts::shipped().merged_with(Path::new(&path))?,
-        None => Contracts::shipped().clone(),
-    };
+    let mut contracts = Contracts::shipped().clone();
+    let mut own = Vec::new();
+    if let Some(path) = std::env::var_os("INFINI_CONTRACTS").filter(|path| !path.is_empty()) {
+        let file = Contracts::default().merged_with(Path::new(&path))?;
+        own = file.operators().iter().flat_map(|operator| operator.names().map(str::to_owned)).collect();
+        contracts = contracts.merged_with(Path::new(&path))?;
+    }
     profile::set_mode(mode);
-    Ok(SETTINGS.get_or_init(|| Settings { directives, contracts }))
+    Ok(SETTINGS.get_or_init(|| Settings { directives, contracts, own }))
 }
 
 /// The contracts of this process.

@@ -9,7 +9,8 @@ static SITES: RwLock<Option<HashMap<&'static str, &'static Site>>> = RwLock::new
 
 /// The site of this name, made when first asked for. Sites are never freed: there are as many as call sites.
 pub fn site(name: &str) -> &'static Site {
-    if let Some(site) = SITES.read().unwrap_or_else(PoisonError::into_inner).as_ref().and_then(|sites| sites.get(name)) {
+    if let Some(site) = SITES.read().unwrap_or_else(PoisonError::into_inner).as_ref().and_then(|sites| sites.get(name))
+    {
         return site;
     }
     let mut sites = SITES.write().unwrap_or_else(PoisonError::into_inner);

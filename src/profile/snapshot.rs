@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
@@ -166,7 +167,8 @@ pub fn snapshot() -> Snapshot {
         sites: sites()
             .into_iter()
             .map(SiteFigures::of)
-            .filter(|site| site.counters != Counters::default() || !site.layouts.is_empty())
+            // Layouts alone are no figures: they are kept for warnings even where the profile is off.
+            .filter(|site| site.counters != Counters::default())
             .collect(),
     }
 }
@@ -206,9 +208,12 @@ impl Snapshot {
     /// # Errors
     /// The folder does not exist, or cannot be written to.
     pub fn save(&self, path: &Path) -> Result<(), SnapshotError> {
+        // Numbered, since threads may save to the same path at once.
+        static SAVES: AtomicU64 = AtomicU64::new(0);
         let text = self.to_json()?;
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let temporary = path.with_file_name(format!(".{name}.{}", std::process::id()));
+        let number = SAVES.fetch_add(1, Relaxed);
+        let temporary = path.with_file_name(format!(".{name}.{}.{number}", std::process::id()));
         let write = || {
             let mut file = std::fs::File::create(&temporary)?;
             file.write_all(text.as_bytes())?;

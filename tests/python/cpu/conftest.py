@@ -7,10 +7,12 @@ os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
 os.environ["INFINI_CONTRACTS"] = str(Path(__file__).parent / "contracts.toml")
 os.environ.pop("INFINI_CONTIGUITY", None)
 
+import infini_rearrange as ir
+import subprocess
+import sys
+
 import pytest
 import torch
-
-import infini_rearrange as ir
 
 LIBRARY = torch.library.Library("infini_test", "DEF")
 LIBRARY.define(
@@ -102,3 +104,21 @@ def site():
         return dict.fromkeys(("calls", "contiguous", "copied", "copied_back", "hidden", "passed", "refused"), 0)
 
     return figures
+
+
+@pytest.fixture
+def in_new_process():
+    """Runs code in a new Python that has imported infini_rearrange as ir; extra environment by keyword."""
+
+    def run(code, check=True, before="", **environment):
+        program = f"{before}\nimport infini_rearrange as ir\n{code}\n"
+        ended = subprocess.run(
+            [sys.executable, "-c", program],
+            env=os.environ | environment,
+            capture_output=True,
+            text=True,
+        )
+        assert not check or ended.returncode == 0, ended.stderr
+        return ended
+
+    return run

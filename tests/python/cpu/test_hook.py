@@ -2,10 +2,9 @@
 
 import threading
 
+import infini_rearrange as ir
 import pytest
 import torch
-
-import infini_rearrange as ir
 
 
 def view(rows=4, columns=6, start=2):
@@ -17,6 +16,13 @@ def test_installing_names_what_is_registered_and_is_idempotent(hooked):
     assert "infini_test::attend" in first
     assert "infini_test::not_there" not in first
     assert ir.install() == first
+
+
+def test_operators_of_the_users_file_that_are_not_registered_are_said_once(in_new_process):
+    said = in_new_process("ir.install(); ir.uninstall(); ir.install(); print(ir.install() != [])").stderr
+    assert said.count("infini_test::not_there") == 1
+    assert "import the package that defines them" in said
+    assert "atb::" not in said
 
 
 def test_a_strided_argument_is_copied_and_the_result_is_right(hooked, ops, given, site):
@@ -182,9 +188,7 @@ def test_warn_speaks_at_the_first_call_and_at_doubling_counts(hooked, ops, caplo
     said = [record.getMessage() for record in caplog.records if record.name == "infini_rearrange"]
     assert len(said) == 4  # 1, 2, 4, 8
     assert said[0].splitlines()[0] == "infini_test::attend.key needs a contiguous tensor; copied 64 B"
-    assert said[0].splitlines()[1].strip() == (
-        "layout  f32 [4, 4] strides [8, 1] offset 2: columns 2..6 of rows of 8"
-    )
+    assert said[0].splitlines()[1].strip() == ("layout  f32 [4, 4] strides [8, 1] offset 2: columns 2..6 of rows of 8")
     assert "test_hook.py" in said[0].splitlines()[2]
     assert "test_warn_speaks" in said[0].splitlines()[2]
     assert said[0].splitlines()[3].strip() == "avoid   write the key to a buffer of its own"

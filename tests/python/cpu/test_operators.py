@@ -1,10 +1,9 @@
 """torch.ops.infini on CPU tensors: values, layouts, gradients, what is refused."""
 
+import infini_rearrange as ir
 import pytest
 import torch
 from torch.library import opcheck
-
-import infini_rearrange as ir
 
 R = torch.ops.infini.rearrange
 C = torch.ops.infini.contiguous

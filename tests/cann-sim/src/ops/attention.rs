@@ -153,11 +153,7 @@ mod tests {
 
     fn rows(data: &[f32], width: usize) -> Rows<'_> {
         let starts = (0..data.len() / width).map(|i| i * width).collect();
-        Rows {
-            data,
-            starts,
-            width,
-        }
+        Rows { data, starts, width }
     }
 
     fn problem<'a>(q: &'a [f32], k: &'a [f32], v: &'a [f32], width: usize) -> Problem<'a> {
@@ -220,34 +216,19 @@ mod tests {
 
     #[test]
     fn lower_right_causality_shows_the_last_query_everything() {
-        let band = Band {
-            before: i64::MAX,
-            after: 0,
-            shift: 2,
-        };
+        let band = Band { before: i64::MAX, after: 0, shift: 2 };
         assert_eq!(band.range(0, 5), 0..3);
         assert_eq!(band.range(2, 5), 0..5);
-        let narrow = Band {
-            before: 1,
-            after: 0,
-            shift: 0,
-        };
+        let narrow = Band { before: 1, after: 0, shift: 0 };
         assert_eq!(narrow.range(3, 5), 2..4);
-        let nothing = Band {
-            before: i64::MAX,
-            after: 0,
-            shift: -3,
-        };
+        let nothing = Band { before: i64::MAX, after: 0, shift: -3 };
         assert_eq!(nothing.range(0, 5).len(), 0);
     }
 
     #[test]
     fn a_row_that_sees_nothing_is_zero_with_infinite_lse() {
         let mut p = problem(&[1.0, 1.0], &[1.0, 2.0], &[5.0, 6.0], 1);
-        p.mask = Some(Pairs {
-            data: &[true, true, true, false],
-            starts: vec![0, 2],
-        });
+        p.mask = Some(Pairs { data: &[true, true, true, false], starts: vec![0, 2] });
         let (out, lse) = solve(&p);
         close(&out, &[0.0, 6.0]);
         assert_eq!(lse[0], f32::INFINITY);
@@ -268,10 +249,7 @@ mod tests {
         let mut p = problem(&[1.0], &[2.0, 2.0], &[4.0, 0.0], 1);
         p.scale = 0.5;
         let bias = [3f32.ln(), 0.0];
-        p.bias = Some(Pairs {
-            data: &bias,
-            starts: vec![0],
-        });
+        p.bias = Some(Pairs { data: &bias, starts: vec![0] });
         close(&solve(&p).0, &[3.0]);
     }
 }

@@ -1,8 +1,8 @@
-//! FusedInferAttentionScore: from the operator's arguments to one attention problem per sequence and head.
+//! FusedInferAttentionScore: from the operator's arguments to sequences of checked rows. `fia_run` computes them.
 
-use super::attention::{Band, Pairs, Problem, Rows, attend};
-use super::fia_layout::{Grid, Pages, parse};
-use super::fia_reading::{Reading, fused_attention, misread, not_contiguous};
+use super::fia_layout::{Grid, Pages, Planes, parse};
+use super::fia_reading::{Reading, fused_attention, not_contiguous};
+use super::fia_run::run;
 use super::glue::{Prepared, refused};
 use crate::clock::Cost;
 use crate::error::SimError;
@@ -22,6 +22,8 @@ pub struct Call {
     pub mask: Option<Tensor>,
     pub block_table: Option<Tensor>,
     pub sink: Option<Tensor>,
+    /// key_antiquant_scale and value_antiquant_scale: not computed with, but checked as on the simulated release.
+    pub scales: [(&'static str, Option<Tensor>); 2],
     pub query_lengths: Vec<i64>,
     pub key_lengths: Vec<i64>,
     pub heads: i64,
@@ -39,7 +41,7 @@ pub struct Call {
 
 /// Where the rows of key, value or key_rope lie: in a layout like the query's, or in pages.
 #[derive(Clone, Copy)]
-enum Store {
+pub(super) enum Store {
     Plain(Grid),
     Paged(Pages),
 }
@@ -61,6 +63,15 @@ impl Store {
         }
     }
 
+    /// Whether rows of `other` lie under the same sequences, heads and positions, whatever their width.
+    fn matches(&self, other: &Self) -> bool {
+        match (*self, *other) {
+            (Store::Plain(a), Store::Plain(b)) => Grid { width: b.width, ..a } == b,
+            (Store::Paged(a), Store::Paged(b)) => Pages { width: b.width, ..a } == b,
+            _ => false,
+        }
+    }
+
     fn sequences(&self) -> Option<(usize, usize)> {
         match self {
             Store::Plain(grid) => Some((grid.batch, grid.length)),
@@ -71,10 +82,10 @@ impl Store {
 
 /// One sequence: which rows of the query and which of the key belong together.
 #[derive(Clone, Debug)]
-struct Sequence {
-    index: usize,
-    query: std::ops::Range<usize>,
-    key: std::ops::Range<usize>,
+pub(super) struct Sequence {
+    pub index: usize,
+    pub query: std::ops::Range<usize>,
+    pub key: std::ops::Range<usize>,
 }
 
 /// Checks the call and prepares its work.
@@ -115,11 +126,15 @@ pub fn prepare(mut call: Call, unsupported: &[(&str, bool)]) -> Prepared {
         ));
     }
     let rope = match (&call.query_rope, &call.key_rope) {
-        (Some(q), Some(k)) => Some((Grid::of(input, &q.shape, call.heads).or_else(refused)?, Store::of(&call, k, &query)?)),
+        (Some(q), Some(k)) => {
+            Some((Grid::of(input, &q.shape, call.heads).or_else(refused)?, Store::of(&call, k, &query)?))
+        }
         _ => None,
     };
-    let sequences = sequences(&call, &query, &key)?;
     let shapes = Shapes { query, out, key, value, rope };
+    shapes.check(&call)?;
+    let sequences = sequences(&call, &query, &key)?;
+    check_pairs(&call, &query, &sequences)?;
     let pairs: usize = sequences.iter().map(|s| s.query.len() * s.key.len()).sum();
     let cost = cost(&call).flops((2 * pairs * call.heads as usize * (query.width + out.width)) as u64);
     Ok((cost, Arc::new(move || run(&call, &shapes, &sequences))))
@@ -145,8 +160,36 @@ fn check_contiguity(call: &Call) -> Result<(), SimError> {
             let reason = format!("{case}, keyRope does not support non-contiguous tensors");
             Err(not_contiguous("keyRope", call.operator, &reason))
         }
-        _ => Ok(()),
+        _ => match call.scales.iter().find(|(_, scale)| scale.as_ref().is_some_and(|s| !s.is_contiguous())) {
+            Some((name, _)) => {
+                let reason = format!("In antiquant scenario, {name} not support non-contiguous");
+                Err(not_contiguous(name, call.operator, &reason))
+            }
+            None => Ok(()),
+        },
     }
+}
+
+/// Masks and biases must reach as far as the sequences do.
+fn check_pairs(call: &Call, query: &Grid, sequences: &[Sequence]) -> Result<(), SimError> {
+    let explicit = call.mask.as_ref().filter(|_| call.sparse_mode < 2).map(|mask| ("attenMask", mask));
+    for (name, tensor) in explicit.into_iter().chain(call.pse_shift.as_ref().map(|bias| ("pseShift", bias))) {
+        let planes = Planes::of(&tensor.shape, query);
+        let fits = |s: &Sequence| {
+            let rows = if query.layout.is_packed() { s.query.len() } else { s.query.end };
+            planes.rows >= rows && planes.columns >= s.key.len() && (planes.batch == 1 || planes.batch > s.index)
+        };
+        if tensor.shape.is_empty() || ![1, query.heads].contains(&planes.heads) || !sequences.iter().all(fits) {
+            return refused(format!(
+                "{name} of shape {:?} does not cover {} heads and the sequences {:?} by {:?}",
+                tensor.shape,
+                query.heads,
+                sequences.iter().map(|s| s.query.len()).collect::<Vec<_>>(),
+                sequences.iter().map(|s| s.key.len()).collect::<Vec<_>>()
+            ));
+        }
+    }
+    Ok(())
 }
 
 fn cost(call: &Call) -> Cost {
@@ -172,7 +215,9 @@ fn sequences(call: &Call, query: &Grid, key: &Store) -> Result<Vec<Sequence>, Si
     let (mut query_start, mut key_start) = (0usize, 0usize);
     for index in 0..count {
         let length = |lengths: &[i64], whole: Option<usize>| -> Result<usize, SimError> {
-            match (lengths.get(index).or(lengths.first().filter(|_| lengths.len() == 1)), whole) {
+            // One length stands for all sequences, unless lengths are counted from the first sequence on.
+            let shared = lengths.first().filter(|_| lengths.len() == 1 && !packed);
+            match (lengths.get(index).or(shared), whole) {
                 (Some(length), _) if *length >= 0 => Ok(*length as usize),
                 (None, Some(whole)) => Ok(whole),
                 _ => refused(format!("actual sequence lengths {lengths:?} say nothing of sequence {index} of {count}")),
@@ -207,151 +252,60 @@ fn sequences(call: &Call, query: &Grid, key: &Store) -> Result<Vec<Sequence>, Si
     Ok(found)
 }
 
-struct Shapes {
-    query: Grid,
-    out: Grid,
-    key: Store,
-    value: Store,
-    rope: Option<(Grid, Store)>,
+/// The layouts of all tensors.
+pub(super) struct Shapes {
+    pub query: Grid,
+    pub out: Grid,
+    pub key: Store,
+    pub value: Store,
+    pub rope: Option<(Grid, Store)>,
 }
 
-/// Everything read once, as f32.
-struct Data {
-    query: Vec<f32>,
-    key: Vec<f32>,
-    value: Vec<f32>,
-    rope: Option<(Vec<f32>, Vec<f32>)>,
-    mask: Option<Vec<bool>>,
-    bias: Option<Vec<f32>>,
-    table: Option<(Vec<i64>, usize)>,
-    sink: Option<Vec<f32>>,
-}
-
-impl Data {
-    fn read(call: &Call) -> Result<Self, SimError> {
-        let own = |tensor: &Tensor| match fused_attention() {
-            Reading::Misreads => misread(tensor),
-            _ => tensor.read_f32(),
-        };
-        let all = |tensor: &Option<Tensor>| tensor.as_ref().map(Tensor::read_f32).transpose();
-        let mask = call.mask.as_ref().map(Tensor::read_i64).transpose()?;
-        let table = call.block_table.as_ref().map(|t| Ok((t.read_i64()?, *t.shape.last().unwrap_or(&0) as usize)));
-        Ok(Data {
-            query: call.query.read_f32()?,
-            key: own(&call.key)?,
-            value: own(&call.value)?,
-            rope: match (&call.query_rope, &call.key_rope) {
-                (Some(q), Some(k)) => Some((q.read_f32()?, own(k)?)),
-                _ => None,
-            },
-            mask: mask.map(|mask| mask.into_iter().map(|hides| hides != 0).collect()),
-            bias: all(&call.pse_shift)?,
-            table: table.transpose()?,
-            sink: all(&call.sink)?,
-        })
-    }
-
-    /// Where the rows of one sequence and head of a store begin.
-    fn starts(&self, store: &Store, sequence: &Sequence, head: usize) -> Result<Vec<usize>, SimError> {
-        match store {
-            Store::Plain(grid) => Ok(sequence.key.clone().map(|s| grid.start(sequence.index, head, s)).collect()),
-            Store::Paged(pages) => {
-                let (table, width) = self.table.as_ref().expect("a paged store has a table");
-                let block_of = |s: usize| {
-                    let at = s / pages.block_size;
-                    let block = table.get(sequence.index * width + at).filter(|_| at < *width).copied().unwrap_or(-1);
-                    match usize::try_from(block) {
-                        Ok(block) if block < pages.blocks => Ok(pages.start(block, head, s % pages.block_size)),
-                        _ => refused(format!("block {block} of {}, for position {s}", pages.blocks)),
-                    }
-                };
-                sequence.key.clone().map(block_of).collect()
+impl Shapes {
+    /// What belongs together must have the same sequences, heads and positions.
+    fn check(&self, call: &Call) -> Result<(), SimError> {
+        let same = |other: &Grid| (other.batch, other.length) == (self.query.batch, self.query.length);
+        let tensors = |a: &Tensor, b: &Tensor| format!("{} and {}", a.describe(), b.describe());
+        if !same(&self.out) {
+            return refused(format!("query and output do not fit: {}", tensors(&call.query, &call.out)));
+        }
+        if !self.key.matches(&self.value) {
+            return refused(format!("key and value do not fit: {}", tensors(&call.key, &call.value)));
+        }
+        if let (Some((grid, store)), Some(q), Some(k)) = (&self.rope, &call.query_rope, &call.key_rope) {
+            if !same(grid) {
+                return refused(format!("query and queryRope do not fit: {}", tensors(&call.query, q)));
+            }
+            if !self.key.matches(store) {
+                return refused(format!("key and keyRope do not fit: {}", tensors(&call.key, k)));
+            }
+            if grid.width != store.width() {
+                return refused(format!("queryRope and keyRope differ in width: {}", tensors(q, k)));
             }
         }
-    }
-}
-
-/// Where the rows of a mask or bias of up to four dimensions begin, for one sequence and head.
-fn pair_starts(shape: &[i64], sequence: &Sequence, head: usize, packed: bool) -> Vec<usize> {
-    let at = |from_end: usize| shape.len().checked_sub(from_end).map_or(1, |dim| shape[dim].max(0) as usize);
-    let (columns, rows, heads, batch) = (at(1), at(2), at(3), at(4));
-    // With three dimensions the outermost is the batch.
-    let (heads, batch) = if shape.len() == 3 { (1, heads) } else { (heads, batch) };
-    let plane = if batch > 1 { sequence.index * heads } else { 0 } + if heads > 1 { head } else { 0 };
-    let first = if packed { 0 } else { sequence.query.start };
-    (0..sequence.query.len()).map(|i| (plane * rows + (first + i).min(rows.saturating_sub(1))) * columns).collect()
-}
-
-fn band(call: &Call, sequence: &Sequence) -> Option<Band> {
-    let shift = sequence.key.len() as i64 - sequence.query.len() as i64;
-    match call.sparse_mode {
-        0 if call.mask.is_some() => Some(Band { before: call.pre_tokens, after: call.next_tokens, shift: 0 }),
-        2 => Some(Band { before: i64::MAX, after: 0, shift: 0 }),
-        3 => Some(Band { before: i64::MAX, after: 0, shift }),
-        4 => Some(Band { before: call.pre_tokens, after: call.next_tokens, shift }),
-        _ => None,
-    }
-}
-
-fn run(call: &Call, shapes: &Shapes, sequences: &[Sequence]) -> Result<(), SimError> {
-    let data = Data::read(call)?;
-    let mut out = vec![0.0f32; call.out.numel()];
-    let mut lse = vec![f32::INFINITY; shapes.query.batch * shapes.query.length * shapes.query.heads];
-    let packed = shapes.query.layout.is_packed();
-    let group = (call.heads / call.key_heads) as usize;
-    for sequence in sequences {
-        for head in 0..shapes.query.heads {
-            let key_head = head / group;
-            let query_starts =
-                |grid: &Grid| -> Vec<usize> { sequence.query.clone().map(|s| grid.start(sequence.index, head, s)).collect() };
-            let mut problem = Problem {
-                query: vec![Rows { data: &data.query, starts: query_starts(&shapes.query), width: shapes.query.width }],
-                key: vec![Rows {
-                    data: &data.key,
-                    starts: data.starts(&shapes.key, sequence, key_head)?,
-                    width: shapes.query.width,
-                }],
-                value: Rows {
-                    data: &data.value,
-                    starts: data.starts(&shapes.value, sequence, key_head)?,
-                    width: shapes.out.width,
-                },
-                scale: call.scale,
-                band: band(call, sequence),
-                mask: None,
-                bias: None,
-                sink: data.sink.as_ref().and_then(|sink| sink.get(head).copied()),
-            };
-            if let (Some((grid, store)), Some((q, k))) = (&shapes.rope, &data.rope) {
-                problem.query.push(Rows { data: q, starts: query_starts(grid), width: grid.width });
-                let starts = data.starts(store, sequence, key_head)?;
-                problem.key.push(Rows { data: k, starts, width: grid.width });
-            }
-            // The masks of modes 2 to 4 are compressed: a fixed triangle, of which only the positions matter.
-            if let (Some(mask), Some(tensor), 0 | 1) = (&data.mask, &call.mask, call.sparse_mode) {
-                problem.mask = Some(Pairs { data: mask, starts: pair_starts(&tensor.shape, sequence, head, packed) });
-            }
-            if let (Some(bias), Some(tensor)) = (&data.bias, &call.pse_shift) {
-                problem.bias = Some(Pairs { data: bias, starts: pair_starts(&tensor.shape, sequence, head, packed) });
-            }
-            let mut rows = vec![0.0; sequence.query.len() * shapes.out.width];
-            let mut sums = vec![0.0; sequence.query.len()];
-            attend(&problem, &mut rows, &mut sums);
-            for (i, s) in sequence.query.clone().enumerate() {
-                let to = shapes.out.start(sequence.index, head, s);
-                out[to..to + shapes.out.width].copy_from_slice(&rows[i * shapes.out.width..][..shapes.out.width]);
-                let to = if packed {
-                    s * shapes.query.heads + head
-                } else {
-                    (sequence.index * shapes.query.heads + head) * shapes.query.length + s
-                };
-                lse[to] = sums[i];
-            }
+        let packed = self.query.layout.is_packed();
+        let batch = self.key.sequences().map_or(self.query.batch, |(batch, _)| batch);
+        let sequences = if packed { call.query_lengths.len() } else { self.query.batch };
+        if batch != self.query.batch {
+            return refused(format!("query and key do not fit: {}", tensors(&call.query, &call.key)));
         }
-    }
-    call.out.write_f32(&out)?;
-    match &call.lse {
-        Some(tensor) if call.with_lse => tensor.write_f32(&lse),
-        _ => Ok(()),
+        if let Some(table) = &call.block_table
+            && (table.shape.len() != 2 || table.shape[0] < sequences as i64)
+        {
+            return refused(format!("blockTable {} must be [{sequences} sequences, blocks of each]", table.describe()));
+        }
+        if let Some(sink) = &call.sink
+            && sink.numel() != self.query.heads
+        {
+            return refused(format!("learnableSink {} must hold one value per head", sink.describe()));
+        }
+        let rows = self.query.batch * self.query.length * self.query.heads;
+        match &call.lse {
+            Some(lse) if call.with_lse && lse.numel() != rows => {
+                refused(format!("softmaxLse {} must hold {rows} values", lse.describe()))
+            }
+            None if call.with_lse => refused("softmaxLseFlag needs softmaxLse"),
+            _ => Ok(()),
+        }
     }
 }

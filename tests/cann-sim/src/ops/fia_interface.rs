@@ -35,15 +35,20 @@ macro_rules! fused {
                 $($mode: $mode_kind,)* out: T, lse: MaybeT,
             ) {
                 let _ = (inner_precise, antiquant_mode, key_antiquant_mode, value_antiquant_mode, prefix_lengths);
-                let (Some(Some(key)), Some(Some(value))) = (key.first().cloned(), value.first().cloned()) else {
-                    return refused("key and value must be lists of one tensor");
+                let ([Some(key)], [Some(value)]) = (&key[..], &value[..]) else {
+                    return refused("key and value must be lists of one tensor; a tensor per sequence is not simulated");
                 };
+                let (key, value) = (key.clone(), value.clone());
                 let (query_rope, key_rope) = $rope;
                 prepare(
                     Call {
                         operator: "FusedInferAttentionScore",
                         query, key, value, query_rope, key_rope, pse_shift, mask, block_table,
                         sink: $sink,
+                        scales: [
+                            ("key_antiquant_scale", key_antiquant_scale.clone()),
+                            ("value_antiquant_scale", value_antiquant_scale.clone()),
+                        ],
                         query_lengths, key_lengths, heads, key_heads,
                         scale: scale as f32,
                         pre_tokens, next_tokens,

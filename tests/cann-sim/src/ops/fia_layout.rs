@@ -45,10 +45,7 @@ pub fn parse(text: &str) -> Result<(Layout, Layout), String> {
     let found = NAMES.iter().find(|(name, ..)| *name == text);
     found.map(|&(_, input, output)| (input, output)).ok_or_else(|| {
         let names: Vec<_> = NAMES.iter().map(|(name, ..)| *name).collect();
-        format!(
-            "inputLayout \"{text}\" is not simulated, use one of {}",
-            names.join(", ")
-        )
+        format!("inputLayout \"{text}\" is not simulated, use one of {}", names.join(", "))
     })
 }
 
@@ -85,10 +82,7 @@ impl Grid {
             Layout::Bsnd | Layout::Bnsd | Layout::Nbsd => 4,
         };
         if shape.len() != rank {
-            return Err(format!(
-                "shape {shape:?} has {} dimensions, layout {layout:?} has {rank}",
-                shape.len()
-            ));
+            return Err(format!("shape {shape:?} has {} dimensions, layout {layout:?} has {rank}", shape.len()));
         }
         if heads <= 0 || shape.iter().any(|&size| size < 0) {
             return Err(format!(
@@ -98,9 +92,7 @@ impl Grid {
         let at = |dim: usize| shape[dim] as usize;
         let (batch, found, length, width) = match layout {
             Layout::Bsh if shape[2] % heads != 0 => {
-                return Err(format!(
-                    "shape {shape:?}: the last size must be a multiple of {heads} heads"
-                ));
+                return Err(format!("shape {shape:?}: the last size must be a multiple of {heads} heads"));
             }
             Layout::Bsh => (at(0), heads as usize, at(1), at(2) / heads as usize),
             Layout::Bsnd => (at(0), at(2), at(1), at(3)),
@@ -110,17 +102,9 @@ impl Grid {
             Layout::Nbsd => (at(1), at(0), at(2), at(3)),
         };
         if found != heads as usize {
-            return Err(format!(
-                "shape {shape:?} in layout {layout:?} has {found} heads, the call says {heads}"
-            ));
+            return Err(format!("shape {shape:?} in layout {layout:?} has {found} heads, the call says {heads}"));
         }
-        Ok(Self {
-            layout,
-            batch,
-            heads: found,
-            length,
-            width,
-        })
+        Ok(Self { layout, batch, heads: found, length, width })
     }
 
     /// The shape of a tensor with these sizes.
@@ -208,30 +192,52 @@ impl Pages {
     }
 }
 
+/// A mask or bias of two to four dimensions, as planes of rows: `[batch, heads, rows, columns]`, sizes of 1 shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Planes {
+    /// Sequences, or 1 for all.
+    pub batch: usize,
+    /// Heads, or 1 for all.
+    pub heads: usize,
+    /// Query positions.
+    pub rows: usize,
+    /// Key positions.
+    pub columns: usize,
+}
+
+impl Planes {
+    /// Reads the sizes off `shape`, for queries of the layout and sizes of `query`.
+    pub fn of(shape: &[i64], query: &Grid) -> Self {
+        let at = |from_end: usize| shape.len().checked_sub(from_end).map_or(1, |dim| shape[dim].max(0) as usize);
+        let (batch, heads, rows, columns) = match shape.len() {
+            // With one query per sequence two dimensions are sequences and keys.
+            2 if query.length == 1 && !query.layout.is_packed() => (at(2), 1, 1, at(1)),
+            // With three the outermost counts sequences.
+            3 => (at(3), 1, at(2), at(1)),
+            _ => (at(4), at(3), at(2), at(1)),
+        };
+        Self { batch, heads, rows, columns }
+    }
+
+    /// Where the first `count` rows of sequence `b` and head `n` begin.
+    pub fn starts(&self, b: usize, n: usize, count: usize) -> Vec<usize> {
+        let sequences_before = if self.batch > 1 { b * self.heads } else { 0 };
+        let plane = sequences_before + if self.heads > 1 { n } else { 0 };
+        (0..count).map(|row| (plane * self.rows + row) * self.columns).collect()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn every_layout_visits_each_row_once_and_gives_its_shape_back() {
-        let layouts = [
-            Layout::Bsh,
-            Layout::Bsnd,
-            Layout::Bnsd,
-            Layout::Tnd,
-            Layout::Ntd,
-            Layout::Nbsd,
-        ];
+        let layouts = [Layout::Bsh, Layout::Bsnd, Layout::Bnsd, Layout::Tnd, Layout::Ntd, Layout::Nbsd];
         for layout in layouts {
             let batch = if layout.is_packed() { 1 } else { 2 };
             let (heads, length, width) = (3, 5, 7);
-            let grid = Grid {
-                layout,
-                batch,
-                heads,
-                length,
-                width,
-            };
+            let grid = Grid { layout, batch, heads, length, width };
             assert_eq!(Grid::of(layout, &grid.shape(), 3), Ok(grid));
             let mut starts = Vec::new();
             for b in 0..batch {
@@ -254,6 +260,18 @@ mod tests {
         assert_eq!(by_head.start(1, 1, 2), ((2 + 1) * 16 + 2) * 3);
         assert!(Pages::of(&[4, 16, 2, 3], 2, 16).is_err());
         assert!(Pages::of(&[4, 16, 6], 2, 32).is_err());
+    }
+
+    #[test]
+    fn masks_share_sizes_of_one() {
+        let many = Grid { layout: Layout::Bnsd, batch: 2, heads: 3, length: 4, width: 8 };
+        let whole = Planes::of(&[2, 3, 4, 5], &many);
+        assert_eq!(whole.starts(1, 2, 2), [5 * 20, 5 * 20 + 5]);
+        assert_eq!(Planes::of(&[2, 1, 4, 5], &many).starts(1, 2, 1), [20]);
+        assert_eq!(Planes::of(&[2, 4, 5], &many).starts(1, 2, 1), [20]);
+        assert_eq!(Planes::of(&[4, 5], &many).starts(1, 2, 2), [0, 5]);
+        let single = Grid { length: 1, ..many };
+        assert_eq!(Planes::of(&[2, 5], &single).starts(1, 2, 1), [5]);
     }
 
     #[test]

@@ -16,15 +16,8 @@ pub enum Mode {
 impl Mode {
     /// The mode for the number that RotaryPositionEmbedding takes.
     pub fn from_number(number: i64) -> Option<Self> {
-        let modes = [
-            Self::Half,
-            Self::Interleave,
-            Self::Quarter,
-            Self::InterleaveHalf,
-        ];
-        usize::try_from(number)
-            .ok()
-            .and_then(|i| modes.get(i).copied())
+        let modes = [Self::Half, Self::Interleave, Self::Quarter, Self::InterleaveHalf];
+        usize::try_from(number).ok().and_then(|i| modes.get(i).copied())
     }
 
     /// The mode for the name that ApplyRotaryPosEmbV2 takes.
@@ -46,11 +39,7 @@ impl Mode {
     fn sources(self, i: usize, width: usize) -> (usize, usize, f32) {
         let turned = |i: usize, from: usize, width: usize| {
             let half = width / 2;
-            if i < half {
-                (from + i + half, -1.0)
-            } else {
-                (from + i - half, 1.0)
-            }
+            if i < half { (from + i + half, -1.0) } else { (from + i - half, 1.0) }
         };
         match self {
             Self::Half => {
@@ -124,19 +113,14 @@ pub fn broadcast(shape: &[i64], other: &[i64]) -> Result<Vec<usize>, String> {
         && shape.iter().zip(other).all(|(&x, &o)| o == x || o == 1)
         && shape.iter().all(|&size| size >= 0);
     if !fits {
-        return Err(format!(
-            "shape {other:?} does not broadcast to {shape:?}: every size must be the same or 1"
-        ));
+        return Err(format!("shape {other:?} does not broadcast to {shape:?}: every size must be the same or 1"));
     }
     let mut positions = vec![0usize];
     let mut stride = other.iter().product::<i64>().max(1) as usize;
     for (&size, &own) in shape.iter().zip(other) {
         stride /= own.max(1) as usize;
         let step = if own == 1 { 0 } else { stride };
-        positions = positions
-            .iter()
-            .flat_map(|from| (0..size as usize).map(move |i| from + i * step))
-            .collect();
+        positions = positions.iter().flat_map(|from| (0..size as usize).map(move |i| from + i * step)).collect();
     }
     Ok(positions)
 }
