@@ -55,7 +55,7 @@ def read(path: Path) -> dict:
         data = json.loads(path.read_bytes())
     except OSError as error:
         raise ProfileError(f"{path}: {error.strerror or error}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ProfileError(f"{path}: not JSON ({error}); expected a file written by infini_rearrange") from error
     return check(data, str(path))
 
@@ -66,6 +66,8 @@ def check(data: object, name: str) -> dict:
         raise ProfileError(f'{name}: not a profile (no "schema": "{SCHEMA}")')
     if data.get("version") != VERSION:
         raise ProfileError(f"{name}: profile of version {data.get('version')}; this package reads version {VERSION}")
+    if not isinstance(data.get("process", {}), dict):
+        raise ProfileError(f'{name}: "process" must be an object')
     sites = data.get("sites")
     if not isinstance(sites, list):
         raise ProfileError(f'{name}: "sites" must be a list')
@@ -73,10 +75,31 @@ def check(data: object, name: str) -> dict:
         if not isinstance(site, dict) or not isinstance(site.get("site"), str):
             raise ProfileError(f'{name}: every entry of "sites" must be an object with a "site"')
         for counter in COUNTERS:
-            value = site.get(counter, 0)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-                raise ProfileError(f"{name}: {site['site']}.{counter} must be a whole number from 0, not {value!r}")
+            _check_count(site.get(counter, 0), f"{name}: {site['site']}.{counter}")
+        layouts = site.get("layouts", [])
+        if not isinstance(layouts, list):
+            raise ProfileError(f'{name}: "layouts" of {site["site"]} must be a list')
+        for layout in layouts:
+            _check_layout(layout, f"{name}: a layout of {site['site']}")
     return data
+
+
+def _check_count(value: object, what: str) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ProfileError(f"{what} must be a whole number from 0, not {value!r}")
+
+
+def _check_layout(layout: object, what: str) -> None:
+    if not isinstance(layout, dict):
+        raise ProfileError(f"{what} must be an object, not {layout!r}")
+    _check_count(layout.get("count"), f'{what}: "count"')
+    for key in ("dtype", "outcome", "diagnosis", "remedy"):
+        if not isinstance(layout.get(key), str):
+            raise ProfileError(f'{what}: "{key}" must be a string, not {layout.get(key)!r}')
+    for key in ("shape", "strides"):
+        value = layout.get(key)
+        if not isinstance(value, list) or not all(isinstance(one, int) for one in value):
+            raise ProfileError(f'{what}: "{key}" must be a list of whole numbers, not {value!r}')
 
 
 def files(paths: list[str]) -> list[Path]:

@@ -132,6 +132,11 @@ impl Argument {
         &self.name
     }
 
+    /// How the caller can avoid the copy: the first row's word that has one.
+    pub fn avoid(&self) -> Option<&str> {
+        self.rows.iter().find_map(|row| row.avoid.as_deref())
+    }
+
     /// The rows, in order of precedence; at least one.
     pub fn rows(&self) -> &[Row] {
         &self.rows

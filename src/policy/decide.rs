@@ -4,7 +4,7 @@
 
 use crate::contract::{Contract, Row, Unmet};
 use crate::layout::{Contiguity, Layout, contiguity, rows_ok};
-use crate::profile::{Outcome, Site};
+use crate::profile::{self, Outcome, Site};
 
 use super::directives::Policy;
 use super::hooked::{HookedOperator, Slot};
@@ -194,7 +194,7 @@ impl Call<'_> {
         let (policy, directive) = self.policy(site, slot);
         let step = unmet_step(row, policy, tensor);
         if let Step::Refuse(reason) = step {
-            let refused = Refused::new(site.name(), tensor, row, reason, &directive);
+            let refused = Refused::new(site, tensor, row, reason, &directive);
             self.refused.push(refused);
             if !self.operator.is_query() {
                 count_refused(site, tensor);
@@ -301,8 +301,7 @@ fn unmet_step(row: &Row, policy: Policy, tensor: &Tensor<'_>) -> Step {
 /// arguments; any other site wants a contiguous tensor.
 pub fn decide_contiguous(site_name: &str, tensor: &Tensor<'_>) -> Result<Verdict, Refusal> {
     let site_name = if site_name.is_empty() { "infini.contiguous" } else { site_name };
-    let number = sites::intern(site_name);
-    let Some(site) = sites::site(number) else { return Ok(Verdict::Pass) };
+    let site = profile::site(site_name);
     let outer = match contiguity(tensor.shape, tensor.strides) {
         Contiguity::Contiguous | Contiguity::SizeOneStrides => {
             site.count_contiguous();
@@ -311,6 +310,9 @@ pub fn decide_contiguous(site_name: &str, tensor: &Tensor<'_>) -> Result<Verdict
         Contiguity::Outer(outer) => outer,
     };
     let row = site_row(site_name, tensor.on_npu);
+    if let Some(avoid) = &row.avoid {
+        site.advise(avoid);
+    }
     if accepts(row.demand(), tensor, outer) || row.contract == Contract::Any {
         site.count_contiguous();
         return Ok(Verdict::Pass);
@@ -328,7 +330,7 @@ pub fn decide_contiguous(site_name: &str, tensor: &Tensor<'_>) -> Result<Verdict
         }
         Step::Refuse(reason) => {
             count_refused(site, tensor);
-            let refused = Refused::new(site_name, tensor, &row, reason, &directive);
+            let refused = Refused::new(site, tensor, &row, reason, &directive);
             Err(Refusal { message: message::refusal(&[refused]) })
         }
     }

@@ -41,7 +41,7 @@ impl Policy {
 pub enum DirectiveError {
     /// A word that is not a policy.
     #[error(
-        "INFINI_CONTIGUITY: \"{word}\" at column {column} of \"{text}\" is not a policy; allowed: {}, or SITE=POLICY such \
+        "\"{word}\" at column {column} of \"{text}\" is not a policy; allowed: {}, or SITE=POLICY such \
          as npu_mrope.query=warn",
         Policy::WORDS
     )]
@@ -55,7 +55,7 @@ pub enum DirectiveError {
     },
     /// A pattern that is empty or holds what no site name has.
     #[error(
-        "INFINI_CONTIGUITY: \"{pattern}\" at column {column} of \"{text}\" is not a site pattern; allowed: an operator or \
+        "\"{pattern}\" at column {column} of \"{text}\" is not a site pattern; allowed: an operator or \
          operator.argument of letters, digits, '_', '.', '-', ':' and '/', with * and ? as wildcards"
     )]
     NotAPattern {
@@ -67,7 +67,7 @@ pub enum DirectiveError {
         text: String,
     },
     /// Nothing between two commas.
-    #[error("INFINI_CONTIGUITY: nothing between commas at column {column} of \"{text}\"; remove the comma")]
+    #[error("nothing between commas at column {column} of \"{text}\"; remove the comma")]
     Empty {
         /// Where a directive was expected.
         column: usize,

@@ -95,12 +95,11 @@ impl HookedOperator {
             }
             let number = sites::intern(&format!("{}.{name}", operator.site));
             let site = sites::site(number).expect("a number just given has a site");
-            slots.push(Slot {
-                name: name.to_owned(),
-                site,
-                site_number: number,
-                argument: operator.argument(name).cloned(),
-            });
+            let argument = operator.argument(name).cloned();
+            if let Some(avoid) = argument.as_ref().and_then(Argument::avoid) {
+                site.advise(avoid);
+            }
+            slots.push(Slot { name: name.to_owned(), site, site_number: number, argument });
             positions.push(position as u32);
         }
         if slots.len() > 64 {

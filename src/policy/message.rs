@@ -3,12 +3,11 @@
 use std::sync::{PoisonError, RwLock};
 
 use crate::contract::Row;
-use crate::profile::{Outcome, Site};
+use crate::profile::{self, Outcome, Site};
 
 use super::decide::Tensor;
 use super::directives::Policy;
-use super::settings::settings;
-use super::{scope, sites};
+use super::scope;
 
 /// Takes what is said: a level (10 debug, 20 info, 30 warning, 40 error, as in Python's logging), the first lines, and the
 /// last lines. Between the two a listener that knows where it was called from may put that place.
@@ -60,22 +59,16 @@ fn layout_line(tensor: &Tensor<'_>) -> String {
     }
 }
 
-fn avoid_line(site: &str, tensor: &Tensor<'_>) -> String {
-    let told = || {
-        let (operator, argument) = site.rsplit_once('.')?;
-        let contracts = &settings().ok()?.contracts;
-        let operator = contracts.operators().iter().find(|known| known.site == operator)?;
-        operator.argument(argument)?.rows().iter().find_map(|row| row.avoid.clone())
-    };
+fn avoid_line(site: &Site, tensor: &Tensor<'_>) -> String {
     let remedy = || tensor.layout().map(|layout| layout.diagnosis().remedy());
-    told().or_else(remedy).map(|text| format!("  avoid   {text}")).unwrap_or_default()
+    let avoid = site.advice().map(str::to_owned).or_else(remedy);
+    avoid.map(|text| format!("  avoid   {text}")).unwrap_or_default()
 }
 
 /// A copy was made at a site: counts it, keeps its layout, and says so where the policy is `warn`.
 pub fn copied(site_name: &str, tensor: &Tensor<'_>) {
     let named = !site_name.is_empty();
-    let number = sites::intern(if named { site_name } else { "infini.rearrange" });
-    let Some(site) = sites::site(number) else { return };
+    let site = profile::site(if named { site_name } else { "infini.rearrange" });
     if tensor.bytes() == 0 {
         // Nothing was launched.
         site.count_contiguous();
@@ -103,21 +96,19 @@ pub(super) fn observed(site: &'static Site, tensor: &Tensor<'_>, outcome: Outcom
     };
     let times = if seen > 1 { format!(" (call {seen} with this layout)") } else { String::new() };
     let head = format!("{} {what}{times}\n{}", site.name(), layout_line(tensor));
-    speak(30, &head, &avoid_line(site.name(), tensor));
+    speak(30, &head, &avoid_line(site, tensor));
 }
 
 /// One tensor that a call is refused for.
 pub(super) struct Refused(String);
 
 impl Refused {
-    pub(super) fn new(site: &str, tensor: &Tensor<'_>, row: &Row, reason: &str, directive: &str) -> Self {
-        let avoid = match &row.avoid {
-            Some(avoid) => format!("  avoid   {avoid}"),
-            None => avoid_line(site, tensor),
-        };
+    pub(super) fn new(site: &Site, tensor: &Tensor<'_>, row: &Row, reason: &str, directive: &str) -> Self {
+        let avoid = avoid_line(site, tensor);
         Refused(format!(
-            "{site} is not contiguous: refused, since {reason}\n{}\n{avoid}\n  policy  {directive}; contract {} \
+            "{} is not contiguous: refused, since {reason}\n{}\n{avoid}\n  policy  {directive}; contract {} \
              (the operator by itself: {})",
+            site.name(),
             layout_line(tensor),
             row.contract,
             row.unmet,

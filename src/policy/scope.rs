@@ -12,7 +12,7 @@ use super::settings::settings;
 #[non_exhaustive]
 pub enum ScopeError {
     /// The directives of the scope do not parse.
-    #[error("{0}")]
+    #[error("policy: {0}")]
     Directives(#[from] DirectiveError),
     /// A scope was closed that is not the innermost of its thread.
     #[error(
@@ -96,6 +96,9 @@ pub(super) fn policy_for(site: &str) -> (Policy, String) {
         })
     });
     scoped.unwrap_or_else(|| match settings() {
+        Ok(settings) if settings.directives.is_empty() => {
+            (Policy::Auto, "auto, since INFINI_CONTIGUITY is unset".to_owned())
+        }
         Ok(settings) => {
             let (policy, directive) = settings.directives.policy_for(site);
             (policy, format!("INFINI_CONTIGUITY=\"{directive}\""))

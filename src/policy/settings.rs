@@ -15,7 +15,7 @@ use super::directives::{DirectiveError, Directives};
 #[non_exhaustive]
 pub enum SettingsError {
     /// INFINI_CONTIGUITY does not parse.
-    #[error("{0}")]
+    #[error("INFINI_CONTIGUITY: {0}")]
     Directives(#[from] DirectiveError),
     /// The file named by INFINI_CONTRACTS cannot be read or does not parse.
     #[error("INFINI_CONTRACTS: {0}")]

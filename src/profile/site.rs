@@ -1,7 +1,7 @@
 //! The figures of one site: lock-free counters, and the layouts that were met most often.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
@@ -87,6 +87,7 @@ pub struct Site {
     bytes_copied_back: AtomicU64,
     bytes_hidden: AtomicU64,
     layouts: Mutex<Vec<LayoutCount>>,
+    advice: OnceLock<String>,
 }
 
 impl Site {
@@ -97,6 +98,17 @@ impl Site {
     /// `operator.argument`, or the name a caller gave.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// How a caller can avoid the copies at this site, where its contract says so; what a layout's diagnosis suggests is
+    /// less specific.
+    pub fn advice(&self) -> Option<&str> {
+        self.advice.get().map(String::as_str)
+    }
+
+    /// Sets the advice; the first one stays.
+    pub fn advise(&self, text: &str) {
+        self.advice.get_or_init(|| text.to_owned());
     }
 
     /// A tensor met the demand. The one counter of the usual call: `calls` is counted with it at reading.

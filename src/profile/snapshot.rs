@@ -119,7 +119,7 @@ pub struct Snapshot {
 }
 
 impl LayoutFigures {
-    fn of(count: &LayoutCount) -> Self {
+    fn of(site: &Site, count: &LayoutCount) -> Self {
         let diagnosis = count.layout.diagnosis();
         LayoutFigures {
             dtype: count.dtype.to_owned(),
@@ -129,7 +129,7 @@ impl LayoutFigures {
             count: count.count,
             outcome: count.outcome,
             diagnosis: diagnosis.to_string(),
-            remedy: diagnosis.remedy(),
+            remedy: site.advice().map_or_else(|| diagnosis.remedy(), str::to_owned),
         }
     }
 }
@@ -142,7 +142,7 @@ impl SiteFigures {
             op: op.to_owned(),
             arg: arg.to_owned(),
             counters: site.counters(),
-            layouts: site.layouts().iter().map(LayoutFigures::of).collect(),
+            layouts: site.layouts().iter().map(|count| LayoutFigures::of(site, count)).collect(),
         }
     }
 }

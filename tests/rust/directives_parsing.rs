@@ -73,7 +73,7 @@ fn words_that_are_no_policy() {
         let expected = DirectiveError::NotAPolicy { word: word.into(), column, text: text.into() };
         assert_eq!(error, expected, "{text}");
         let message = error.to_string();
-        assert!(message.starts_with(&format!("INFINI_CONTIGUITY: \"{word}\" at column {column} of \"{text}\"")));
+        assert!(message.starts_with(&format!("\"{word}\" at column {column} of \"{text}\"")));
         assert!(message.contains("allowed: auto, auto-contiguous, warn, strict, off, or SITE=POLICY"), "{message}");
         assert!(message.contains("npu_mrope.query=warn"), "an example: {message}");
     }

@@ -11,11 +11,12 @@ import sys
 import textwrap
 from pathlib import Path
 
+import pytest
+
+# The shell's own settings would change what is tested.
 for name in [name for name in os.environ if name.startswith("INFINI_")]:
     del os.environ[name]
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
-
-import pytest
 
 
 def pytest_configure(config):
@@ -32,7 +33,7 @@ def pytest_configure(config):
 
 
 class Simulation:
-    """The simulated CANN's functions for tests. Everything is asked after a synchronize: the task queue is another thread."""
+    """The simulated CANN's functions for tests. All ask after a synchronize, since the task queue is another thread."""
 
     FIA = tuple(f"aclnnFusedInferAttentionScoreV{version}" for version in (2, 3, 4, 5))
 

@@ -1,4 +1,4 @@
-"""What operators do with strided inputs on the simulated machine: from the operators' history, not from contracts.toml."""
+"""What operators do with strided inputs on the simulated machine: the operators' history, not contracts.toml."""
 
 import os
 

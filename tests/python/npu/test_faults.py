@@ -2,11 +2,10 @@
 
 import attention_cases as attention
 import cases
+import infini_rearrange as ir
 import pytest
 import strided
 import torch
-
-import infini_rearrange as ir
 
 DEVICE = "npu:0"
 FIA_FIRST_PHASE = "aclnnFusedInferAttentionScoreV5GetWorkspaceSize"

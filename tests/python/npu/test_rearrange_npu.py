@@ -1,11 +1,10 @@
 """torch.ops.infini on NPU tensors: values, gradients, tracing, streams, what is refused."""
 
 import cases
+import infini_rearrange as ir
 import pytest
 import torch
 from torch.library import opcheck
-
-import infini_rearrange as ir
 
 DEVICE = "npu:0"
 R = ir.rearrange
@@ -52,6 +51,17 @@ def test_every_dtype(dtype):
         assert torch.equal(moved.cpu(), view(host).contiguous())
 
 
+@pytest.mark.parametrize("name", ["uint16", "uint32", "uint64", "float8_e4m3fn", "float8_e5m2", "complex32"])
+@pytest.mark.filterwarnings("ignore:ComplexHalf")
+def test_every_dtype_by_its_bits(name):
+    """Those that have few operators of their own."""
+    dtype = getattr(torch, name)
+    host = torch.arange(24 * dtype.itemsize, dtype=torch.uint8).view(dtype).reshape(4, 6)
+    moved, out = R(host.to(DEVICE).t()), torch.empty(4, 6, dtype=dtype, device=DEVICE).t()
+    R(host.to(DEVICE).t(), out=out)
+    assert cases.contents(moved) == cases.contents(out) == cases.contents(host.t())
+
+
 def test_conjugate_and_negative_views():
     host = filled(3, 4, dtype=torch.complex64)
     device = host.to(DEVICE)
@@ -65,8 +75,9 @@ def test_conjugate_and_negative_views():
     assert torch.equal(R(device.conj().imag).cpu(), -host.imag)
 
 
-# What opcheck can look at on this device: its check of the autograd registration knows CPU, CUDA and XPU only.
-CHECKS = ("test_schema", "test_faketensor", "test_aot_dispatch_dynamic")
+# What opcheck can look at here: its check of the autograd registration knows CPU, CUDA and XPU only, and its gradients
+# need operators that the simulation does not have (test_gradients, test_gradients_through_a_compiled_step).
+CHECKS = ("test_schema", "test_faketensor")
 
 
 @pytest.mark.parametrize("requires_grad", [False, True])
@@ -75,7 +86,7 @@ def test_opcheck(requires_grad):
         return torch.arange(48.0, device=DEVICE).reshape(6, 8).t()[1:7].detach().requires_grad_(requires_grad)
 
     def check(op, *args, **kwargs):
-        opcheck(op, args, kwargs, test_utils=CHECKS)
+        opcheck(op, args, kwargs, test_utils=CHECKS if requires_grad else (*CHECKS, "test_aot_dispatch_dynamic"))
 
     check(R.default, view())
     check(R.default, view(), site="model.key")
@@ -162,6 +173,18 @@ def test_compiled(backend, site):
     for _ in range(2):
         assert torch.equal(compiled(x.to(DEVICE)).cpu(), 3 * x.t())
     assert [site(f"model.{name}")["copied"] for name in "abc"] == [2, 0, 2]
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_gradients_through_a_compiled_step(dynamic):
+    def step(x, weights):
+        return (C(R(x.t(), site="model.a") * weights, "model.b") * 2).sum()
+
+    compiled = torch.compile(step, backend="aot_eager", fullgraph=True, dynamic=dynamic)
+    for rows in (4, 5):
+        x, weights = filled(rows, 6).to(DEVICE).requires_grad_(), filled(6, rows)
+        compiled(x, weights.to(DEVICE)).backward()
+        assert torch.equal(x.grad.cpu(), 2 * weights.t())
 
 
 def test_compiled_out():

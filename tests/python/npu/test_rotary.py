@@ -1,12 +1,11 @@
 """The rotary operators: what each does with strides by itself, and that the hook makes all of them right."""
 
 import cases
+import infini_rearrange as ir
 import platform_facts as facts
 import pytest
 import strided
 import torch
-
-import infini_rearrange as ir
 
 pytestmark = pytest.mark.every_platform
 
@@ -55,7 +54,7 @@ def test_rotary_mul(argument, kind, hooked, site):
 
 
 @pytest.mark.parametrize("kind", strided.KINDS.values(), ids=strided.KINDS)
-def test_gradients_of_rotary_mul(kind, hooked):
+def test_rotary_mul_keeps_its_autograd(kind, hooked):
     base = draw(2, 6, 4, 64, dtype=torch.float32)
     x = kind(base).detach().requires_grad_()
     cos, sin = draw(2, 6, 1, 64, seed=1, dtype=torch.float32), draw(2, 6, 1, 64, seed=2, dtype=torch.float32)
