@@ -35,10 +35,15 @@ test: test-rust test-python
 test-rust:
 	cargo test --workspace
 
-# Two worlds: torch alone, and the real torch_npu on the simulated CANN.
+# Two worlds: torch alone, and the real torch_npu on the simulated CANN, there on each SoC and version that behaves differently.
 test-python: build
 	TORCH_DEVICE_BACKEND_AUTOLOAD=0 $(BIN)/python -m pytest tests/python/cpu
-	$(SIM) $(BIN)/python -m pytest tests/python/npu
+	$(SIM) $(BIN)/python -m pytest tests/python/sim
+	CANN_SIM_SOC=Ascend950PR_9599 CANN_SIM_VERSION=9.1.0 $(SIM) $(BIN)/python -m pytest tests/python/npu
+	for platform in Ascend950PR_9599/9.1.0.pre Ascend910B1/8.5.0 Ascend910B1/9.1.0; do \
+	    CANN_SIM_SOC=$${platform%/*} CANN_SIM_VERSION=$${platform#*/} \
+	    $(SIM) $(BIN)/python -m pytest tests/python/npu -m every_platform || exit 1; \
+	done
 
 lint: $(VENV)/.environment
 	cargo fmt --all --check

@@ -152,6 +152,10 @@ at::Tensor contiguous(const at::Tensor& self, Site site) {
         return self.is_contiguous() || !contiguous_traced(name) ? self
                                                                 : RearrangeFunction::call(self, site.value_or(kNoSite));
     }
+    if (self.is_contiguous()) {
+        contiguous_passed(name);
+        return self;
+    }
     const Decided decided = contiguous_decide(name, describe(self));
     switch (decided.verdict) {
         case Verdict::Refuse:

@@ -84,6 +84,7 @@ pub(crate) mod bridge {
         fn hook_site(site: u32) -> Result<String>;
         fn hook_copied_back(site: u32, bytes: u64) -> Result<()>;
 
+        fn contiguous_passed(site: &str) -> Result<()>;
         unsafe fn contiguous_decide(site: &str, tensor: &TensorArg) -> Result<Decided>;
         fn contiguous_traced(site: &str) -> Result<bool>;
         unsafe fn copied(site: &str, tensor: &TensorArg) -> Result<()>;

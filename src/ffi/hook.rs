@@ -99,6 +99,13 @@ pub(super) unsafe fn contiguous_decide(site: &str, argument: &TensorArg) -> Resu
     guard(|| Ok(answer(policy::decide_contiguous(site, &unsafe { tensor(argument) }))))
 }
 
+pub(super) fn contiguous_passed(site: &str) -> Result<(), FfiError> {
+    guard(|| {
+        policy::count_contiguous(site);
+        Ok(())
+    })
+}
+
 pub(super) fn contiguous_traced(site: &str) -> Result<bool, FfiError> {
     guard(|| Ok(policy::copies_when_traced(site)))
 }

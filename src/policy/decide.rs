@@ -295,12 +295,22 @@ fn unmet_step(row: &Row, policy: Policy, tensor: &Tensor<'_>) -> Step {
     }
 }
 
+fn named(site_name: &str) -> &str {
+    if site_name.is_empty() { "infini.contiguous" } else { site_name }
+}
+
+/// Counts `infini::contiguous(x, site)` of a tensor that is known to be contiguous: what [`decide_contiguous`] comes to,
+/// without looking at the layout again.
+pub fn count_contiguous(site_name: &str) {
+    profile::site(named(site_name)).count_contiguous();
+}
+
 /// Decides for `infini::contiguous(x, site)`. `Pass` hands x on, `Act` copies.
 ///
 /// A site that names an argument with a contract (`npu_mrope.query`) is held to that contract, without knowing of other
 /// arguments; any other site wants a contiguous tensor.
 pub fn decide_contiguous(site_name: &str, tensor: &Tensor<'_>) -> Result<Verdict, Refusal> {
-    let site_name = if site_name.is_empty() { "infini.contiguous" } else { site_name };
+    let site_name = named(site_name);
     let site = profile::site(site_name);
     let outer = match contiguity(tensor.shape, tensor.strides) {
         Contiguity::Contiguous | Contiguity::SizeOneStrides => {

@@ -9,7 +9,9 @@ mod scope;
 mod settings;
 mod sites;
 
-pub use decide::{Action, Decision, Refusal, Tensor, Verdict, copies_when_traced, decide, decide_contiguous};
+pub use decide::{
+    Action, Decision, Refusal, Tensor, Verdict, copies_when_traced, count_contiguous, decide, decide_contiguous,
+};
 pub use directives::{DirectiveError, Directives, Policy};
 pub use dtype::dtype_name;
 pub use hooked::{AttachError, HookedOperator, attach, hooked, not_registered, targets};
