@@ -1,7 +1,7 @@
 """AutoContiguous as a plugin for Ascend NPUs.
 
-Importing loads `torch.ops.infini` and touches no device; `install()` puts the policy in front of the operators that have
-contracts.
+Importing loads `torch.ops.infini` and touches no device; `install()` puts the policy in front of the operators that
+have contracts.
 """
 
 from infini_rearrange._errors import NonContiguousError

@@ -39,8 +39,8 @@ def uninstall() -> None:
 class policy(contextlib.ContextDecorator):
     """A policy for a scope of this thread, over INFINI_CONTIGUITY: `with policy("warn,npu_mrope.*=strict"): …`.
 
-    Also a decorator. Scopes nest: the innermost that speaks of a site decides. Raises RuntimeError for directives that do
-    not parse.
+    Also a decorator. Scopes nest: the innermost that speaks of a site decides. Raises RuntimeError for directives that
+    do not parse.
     """
 
     def __init__(self, directives: str):
@@ -65,8 +65,8 @@ class policy(contextlib.ContextDecorator):
 def wrap(op: Callable, *, site: str = "", policy: str = "") -> Callable:
     """An operator that keeps its contracts at this call site even where `install()` was not called.
 
-    `op` is an operator of torch.ops or torch_npu that has contracts, `site` names the call site in profiles and directives
-    (`SITE.argument` instead of `operator.argument`), `policy` are directives for it.
+    `op` is an operator of torch.ops or torch_npu that has contracts, `site` names the call site in profiles and
+    directives (`SITE.argument` instead of `operator.argument`), `policy` are directives for it.
     """
     name = _operator_name(op)
     _ops._wrap(name)

@@ -25,8 +25,8 @@ def import_torch():
     except RuntimeError as error:
         cause = error.__cause__ or error
         raise ImportError(
-            f"torch cannot load torch_npu ({_first_line(cause)}): source CANN's set_env.sh before starting Python, or set "
-            "TORCH_DEVICE_BACKEND_AUTOLOAD=0 to use torch without the NPU"
+            f"torch cannot load torch_npu ({_first_line(cause)}): source CANN's set_env.sh before starting Python, or "
+            "set TORCH_DEVICE_BACKEND_AUTOLOAD=0 to use torch without the NPU"
         ) from error
     return torch
 

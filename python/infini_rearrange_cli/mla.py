@@ -48,10 +48,8 @@ def make_step(device: str, lengths: tuple[int, ...] = (48, 80), heads: int = 8, 
 
     query, query_rope = projection(heads, NOPE + ROPE).split([NOPE, ROPE], dim=-1)
     key_value = projection(heads, NOPE + VALUE)
-    if expand:
-        key_rope = projection(1, ROPE).expand(-1, heads, -1)
-    else:
-        key_rope = projection(heads, NOPE + ROPE)[..., NOPE:]
+    one_for_all, one_each = projection(1, ROPE).expand(-1, heads, -1), projection(heads, NOPE + ROPE)[..., NOPE:]
+    key_rope = one_for_all if expand else one_each
     ends = [sum(lengths[: count + 1]) for count in range(len(lengths))]
     mask = torch.ones(MASK, MASK, dtype=torch.bool).triu(1).to(device)
     return Step(

@@ -7,10 +7,10 @@ os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
 os.environ["INFINI_CONTRACTS"] = str(Path(__file__).parent / "contracts.toml")
 os.environ.pop("INFINI_CONTIGUITY", None)
 
-import infini_rearrange as ir
 import subprocess
 import sys
 
+import infini_rearrange as ir
 import pytest
 import torch
 

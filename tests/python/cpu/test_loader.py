@@ -7,7 +7,6 @@ import time
 
 import pytest
 import torch
-
 from infini_rearrange import _loader
 
 
@@ -62,8 +61,13 @@ def test_torch_npu_without_cann(in_new_process):
 
 
 def test_without_torch_npu(in_new_process):
-    hide = "import importlib.util as u; find = u.find_spec; u.find_spec = lambda n, *a: None if n == 'torch_npu' else find(n, *a)"
-    ended = in_new_process("from infini_rearrange import _loader; print(ir._FLAVOUR, _loader.npu_missing())", before=hide)
+    hide = (
+        "import importlib.util as u; find = u.find_spec; "
+        "u.find_spec = lambda n, *a: None if n == 'torch_npu' else find(n, *a)"
+    )
+    ended = in_new_process(
+        "from infini_rearrange import _loader; print(ir._FLAVOUR, _loader.npu_missing())", before=hide
+    )
     assert ended.stdout.startswith("torch torch_npu is not installed: pip install")
     assert "infini_rearrange" not in ended.stderr
 

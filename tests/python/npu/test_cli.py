@@ -135,6 +135,7 @@ def test_report_of_saved_profiles(tmp_path):
 def malformed(good):
     """Texts that are no profile, each with a word of what is to be said."""
     site = good["sites"][0]
+    layout = (site.get("layouts") or [{}])[0]
     return {
         "not JSON": ("{", "not JSON"),
         "empty": ("", "not JSON"),
@@ -147,11 +148,19 @@ def malformed(good):
         "negative": (json.dumps(good | {"sites": [site | {"copied": -1}]}), "copied must be a whole number"),
         "a text": (json.dumps(good | {"sites": [site | {"bytes_copied": "9"}]}), "bytes_copied must be a whole number"),
         "a fraction": (json.dumps(good | {"sites": [site | {"calls": 1.5}]}), "calls must be a whole number"),
-        "layouts no list": (json.dumps(good | {"sites": [site | {"layouts": 5}]}), "layouts"),
-        "layout no object": (json.dumps(good | {"sites": [site | {"layouts": ["x"]}]}), "layouts"),
-        "layout without fields": (json.dumps(good | {"sites": [site | {"layouts": [{}]}]}), "layouts"),
-        "count a text": (json.dumps(good | {"sites": [site | {"layouts": [{"count": "x"}]}]}), "layouts"),
-        "shape a number": (json.dumps(good | {"sites": [site | {"layouts": [{"shape": 3}]}]}), "layouts"),
+        "layouts no list": (json.dumps(good | {"sites": [site | {"layouts": 5}]}), "layout"),
+        "layout no object": (json.dumps(good | {"sites": [site | {"layouts": ["x"]}]}), "layout"),
+        "layout without fields": (json.dumps(good | {"sites": [site | {"layouts": [{}]}]}), "layout"),
+        "count a text": (json.dumps(good | {"sites": [site | {"layouts": [layout | {"count": "x"}]}]}), "layout"),
+        "shape a number": (json.dumps(good | {"sites": [site | {"layouts": [layout | {"shape": 3}]}]}), "layout"),
+        "strides of text": (
+            json.dumps(good | {"sites": [site | {"layouts": [layout | {"strides": ["a"]}]}]}),
+            "layout",
+        ),
+        "diagnosis a number": (
+            json.dumps(good | {"sites": [site | {"layouts": [layout | {"diagnosis": 3}]}]}),
+            "layout",
+        ),
         "process no object": (json.dumps(good | {"process": 3}), "process"),
         "nested without end": ("[" * 100_000, "not JSON"),
         "huge number": ('{"sites": ' + "9" * 6000 + "}", ""),

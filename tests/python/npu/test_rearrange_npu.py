@@ -244,19 +244,27 @@ def test_what_is_refused():
         R(x, out=torch.empty(5, 6, device=DEVICE))
 
 
-def test_private_formats_are_left_to_torch_npu():
-    """A tensor whose memory is tiled (FRACTAL_NZ) is never read by its strides; a copy has the same elements."""
+def test_private_formats_are_left_to_torch_npu(sim):
+    """A tensor whose memory is tiled (FRACTAL_NZ) is never read by its strides: torch_npu copies it, or refuses."""
     import torch_npu
 
-    x = filled(32, 48, dtype=torch.float16).to(DEVICE)
+    tiled = torch_npu.empty_with_format((32, 64), dtype=torch.float16, device=DEVICE, acl_format=29).t()
+    assert int(torch_npu.get_npu_format(tiled)) == 29
+    copies = sim.calls("aclnnInplaceCopy")
+    with pytest.raises(RuntimeError, match=r"copy_ do not support internal format"):
+        R(tiled)
+    assert sim.calls("aclnnInplaceCopy") == copies
+    ir.install()
     try:
-        tiled = torch_npu.npu_format_cast(x, 29)
-        plain = tiled.t().clone().cpu()
-    except RuntimeError as error:
-        pytest.skip(f"the simulation has no tiled formats: {str(error).splitlines()[0]}")
-    if torch_npu.get_npu_format(tiled) != 29:
-        pytest.skip("torch_npu kept the format here")
-    assert torch.equal(R(tiled.t()).cpu(), plain)
+        plain = torch.zeros(64, 32, dtype=torch.float16, device=DEVICE)
+        positions = torch.arange(64, device=DEVICE)
+        cos_sin = torch.zeros(64, 32, dtype=torch.float16, device=DEVICE)
+        copies_before = sim.calls("aclnnInplaceCopy")
+        with pytest.raises(RuntimeError, match="npu_mrope do not support internal format"):
+            torch.ops.npu.npu_mrope(positions, tiled, plain, cos_sin, 32, mrope_section=[0, 0, 0])
+        assert sim.calls("aclnnInplaceCopy") == copies_before
+    finally:
+        ir.uninstall()
 
 
 def test_nothing_synchronizes(sim):
