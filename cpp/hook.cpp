@@ -123,11 +123,20 @@ std::string full_name(const c10::OperatorName& name) {
     return name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
 }
 
+// What is to be said once the registry's mutex is free again: a listener may call back.
+using Notices = std::vector<std::string>;
+
+void say_all(const Notices& notices) {
+    for (const auto& notice : notices) {
+        say(30, rust_str(notice));
+    }
+}
+
 // Registers a hook for one overload. False if another kernel sits at BackendSelect already.
-bool attach(const c10::OperatorHandle& op, Registration& registration) {
+bool attach(const c10::OperatorHandle& op, Registration& registration, Notices& notices) {
     if (op.hasKernelForDispatchKey(c10::DispatchKey::BackendSelect)) {
-        say(2, rust_str("operator " + full_name(op.operator_name()) +
-                        " has a BackendSelect kernel of its own; infini_rearrange does not hook it"));
+        notices.push_back("operator " + full_name(op.operator_name()) +
+                          " has a BackendSelect kernel of its own; infini_rearrange does not hook it");
         return false;
     }
     rust::Vec<rust::String> names;
@@ -158,13 +167,13 @@ std::vector<c10::OperatorHandle> overloads(std::string_view name) {
 }
 
 // With the registry's mutex held.
-Registration* ensure(Registry& all, const std::string& name) {
+Registration* ensure(Registry& all, const std::string& name, Notices& notices) {
     if (const auto known = all.operators.find(name); known != all.operators.end()) {
         return &known->second;
     }
     Registration registration;
     for (const auto& op : overloads(name)) {
-        attach(op, registration);
+        attach(op, registration, notices);
     }
     if (registration.libraries.empty()) {
         return nullptr;
@@ -176,18 +185,22 @@ Registration* ensure(Registry& all, const std::string& name) {
 
 std::vector<std::string> install_hooks() {
     Registry& all = registry();
-    const std::lock_guard<std::mutex> lock(all.mutex);
     std::vector<std::string> hooked;
     rust::Vec<rust::String> missing;
-    for (const auto& target : hook_targets()) {
-        const std::string name(target);
-        if (Registration* registration = ensure(all, name)) {
-            registration->always->store(true);
-            hooked.push_back(name);
-        } else {
-            missing.push_back(target);
+    Notices notices;
+    {
+        const std::lock_guard<std::mutex> lock(all.mutex);
+        for (const auto& target : hook_targets()) {
+            const std::string name(target);
+            if (Registration* registration = ensure(all, name, notices)) {
+                registration->always->store(true);
+                hooked.push_back(name);
+            } else {
+                missing.push_back(target);
+            }
         }
     }
+    say_all(notices);
     hook_not_registered(missing);
     return hooked;
 }
@@ -203,11 +216,15 @@ void uninstall_hooks() {
 
 void wrap_operator(std::string_view name) {
     Registry& all = registry();
-    const std::lock_guard<std::mutex> lock(all.mutex);
-    Registration* registration = ensure(all, std::string(name));
-    TORCH_CHECK(registration != nullptr, "infini_rearrange.wrap: no operator ", name,
-                " is registered; import the package that defines it first");
-    registration->wrapped = true;
+    Notices notices;
+    {
+        const std::lock_guard<std::mutex> lock(all.mutex);
+        Registration* registration = ensure(all, std::string(name), notices);
+        TORCH_CHECK(registration != nullptr, "infini_rearrange.wrap: no operator ", name,
+                    " is registered; import the package that defines it first");
+        registration->wrapped = true;
+    }
+    say_all(notices);
 }
 
 }  // namespace infini

@@ -132,9 +132,9 @@ impl Argument {
         &self.name
     }
 
-    /// How the caller can avoid the copy: the first row's word that has one.
+    /// How the caller can avoid the copy: the first row's word that has one. Rows that never copy do not count.
     pub fn avoid(&self) -> Option<&str> {
-        self.rows.iter().find_map(|row| row.avoid.as_deref())
+        self.rows.iter().filter(|row| row.contract != Contract::Cache).find_map(|row| row.avoid.as_deref())
     }
 
     /// The rows, in order of precedence; at least one.

@@ -37,7 +37,8 @@ impl Contracts {
     /// These contracts with those of the file at `path` over them.
     ///
     /// An operator of the file replaces the whole operator of the same name; where it says no `also`, the names that the
-    /// replaced one covered stay covered. A name that the file gives to one operator is taken from the others.
+    /// replaced one covered stay covered. A name that the file gives to one operator by `also` is taken from the others, also
+    /// where it had contracts of its own, unless the file gives it a section of its own.
     ///
     /// # Errors
     /// The file cannot be read, or as in [`Contracts::parse`].
@@ -56,10 +57,23 @@ impl Contracts {
     }
 
     fn with(mut self, read: Vec<reader::Entry>) -> Self {
+        // A section of its own says more than being named by another, wherever the two stand in the file.
+        let own: Vec<String> = read.iter().map(|entry| entry.operator.name.clone()).collect();
         for reader::Entry { mut operator, says_also } in read {
+            let mut covered: Vec<String> = operator.also.drain(..).filter(|name| !own.contains(name)).collect();
+            let replaced = |known: &Operator| covered.contains(&known.name);
+            let inherited: Vec<String> =
+                self.operators.iter().filter(|known| replaced(known)).flat_map(|known| known.also.clone()).collect();
+            self.operators.retain(|known| !replaced(known));
+            covered.extend(inherited);
             let place = self.operators.iter().position(|known| known.name == operator.name);
             if let (Some(place), false) = (place, says_also) {
-                operator.also = std::mem::take(&mut self.operators[place].also);
+                covered.append(&mut self.operators[place].also);
+            }
+            for name in covered {
+                if !own.contains(&name) && !operator.also.contains(&name) {
+                    operator.also.push(name);
+                }
             }
             for known in &mut self.operators {
                 known.also.retain(|name| *name != operator.name && !operator.also.contains(name));

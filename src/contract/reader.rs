@@ -139,7 +139,7 @@ fn read_row(at: &Position, span: Range<usize>, table: &DeTable) -> Result<Row, C
                 }
                 row.accepts = Some(accepts);
             }
-            "soc" => row.soc = strings(at, "soc", value)?.into_iter().map(|(soc, _)| soc).collect(),
+            "soc" => row.soc = socs(at, value)?,
             "cann" => row.cann = Some(range(at, value)?),
             "present" => row.present = Some(argument_name(at, "present", value)?),
             "absent" => row.absent = Some(argument_name(at, "absent", value)?),
@@ -208,6 +208,8 @@ fn read_like(
         for row in &mut rows {
             match name {
                 "note" => row.note.clone_from(&text),
+                // A cache is not avoided by what avoids a copy.
+                "avoid" if row.contract == Contract::Cache => {}
                 "avoid" => row.avoid.clone_from(&text),
                 _ => row.source.clone_from(&text),
             }
@@ -236,6 +238,17 @@ fn range(at: &Position, value: &Spanned<DeValue>) -> Result<VersionRange, Contra
             "*, VERSION, VERSION-* (any pre-release of it), or comma-separated >=, >, <, <= VERSION, such as \">=8.5,<9.1\"",
         )
     })
+}
+
+/// An empty list would hold everywhere and an empty name nowhere: neither is what its author meant.
+fn socs(at: &Position, value: &Spanned<DeValue>) -> Result<Vec<String>, ContractError> {
+    let socs = strings(at, "soc", value)?;
+    let empty = socs.iter().find(|(soc, _)| soc.is_empty()).map(|(_, span)| span.clone());
+    if let Some(span) = empty.or_else(|| socs.is_empty().then(|| value.span())) {
+        let allowed = "SoC names with * and ?, such as \"Ascend910*\"; without soc the row holds for every SoC";
+        return Err(at.error(span, "soc is empty".to_owned(), allowed));
+    }
+    Ok(socs.into_iter().map(|(soc, _)| soc).collect())
 }
 
 fn argument_name(at: &Position, what: &str, value: &Spanned<DeValue>) -> Result<String, ContractError> {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::json;
 
-use super::bridge::bridge::TensorArg;
+use super::bridge::generated::TensorArg;
 use super::{FfiError, guard, tensor};
 use crate::{ascend, policy, profile};
 

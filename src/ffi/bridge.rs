@@ -5,8 +5,8 @@
 use super::{admin, copy, hook};
 
 #[cxx::bridge(namespace = "infini")]
-#[allow(missing_docs, clippy::missing_safety_doc)]
-pub(crate) mod bridge {
+#[allow(missing_docs, clippy::missing_safety_doc, clippy::ptr_arg)] // cxx passes rust::Vec as &Vec
+pub(crate) mod generated {
     /// A strided tensor as the dispatcher sees it. Sizes, strides and offset in elements.
     #[derive(Clone, Copy)]
     struct TensorArg {

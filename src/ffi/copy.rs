@@ -1,6 +1,6 @@
 //! Copies that C++ wants planned or run.
 
-use super::bridge::bridge::{SimplifiedCopy, TensorArg};
+use super::bridge::generated::{SimplifiedCopy, TensorArg};
 use super::{FfiError, guard, tensor};
 use crate::layout::Layout;
 use crate::plan::Plan;

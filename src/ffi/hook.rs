@@ -1,6 +1,6 @@
 //! The hook's questions.
 
-use super::bridge::bridge::{self, Attached, Decided, TensorArg, Verdict};
+use super::bridge::generated::{self as bridge, Attached, Decided, TensorArg, Verdict};
 use super::{FfiError, guard, tensor};
 use crate::policy::{self, Action};
 
@@ -11,7 +11,7 @@ pub(super) fn hook_targets() -> Result<Vec<String>, FfiError> {
     guard(|| policy::targets().map_err(FfiError::new))
 }
 
-pub(super) fn hook_attach(operator_name: &str, arguments: &Vec<String>) -> Result<Attached, FfiError> {
+pub(super) fn hook_attach(operator_name: &str, arguments: &[String]) -> Result<Attached, FfiError> {
     guard(|| {
         let names: Vec<&str> = arguments.iter().map(String::as_str).collect();
         let id = policy::attach(operator_name, &names).map_err(FfiError::new)?;
@@ -20,7 +20,7 @@ pub(super) fn hook_attach(operator_name: &str, arguments: &Vec<String>) -> Resul
     })
 }
 
-pub(super) fn hook_not_registered(names: &Vec<String>) -> Result<(), FfiError> {
+pub(super) fn hook_not_registered(names: &[String]) -> Result<(), FfiError> {
     guard(|| {
         policy::not_registered(names);
         Ok(())

@@ -7,7 +7,7 @@ mod hook;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use bridge::bridge::TensorArg;
+use bridge::generated::TensorArg;
 
 use crate::policy::Tensor;
 

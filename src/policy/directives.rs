@@ -166,8 +166,9 @@ impl Directives {
 
 fn parse_pattern(pattern: &str, column: usize, text: &str) -> Result<String, DirectiveError> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "_.-:/*?".contains(c);
-    if pattern.is_empty() || !pattern.chars().all(allowed) {
+    let site = pattern.strip_prefix("npu::").unwrap_or(pattern);
+    if site.is_empty() || !pattern.chars().all(allowed) {
         return Err(DirectiveError::NotAPattern { pattern: pattern.to_owned(), column, text: text.to_owned() });
     }
-    Ok(pattern.strip_prefix("npu::").unwrap_or(pattern).to_owned())
+    Ok(site.to_owned())
 }

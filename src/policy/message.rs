@@ -59,9 +59,9 @@ fn layout_line(tensor: &Tensor<'_>) -> String {
     }
 }
 
-fn avoid_line(site: &Site, tensor: &Tensor<'_>) -> String {
+fn avoid_line(site: &Site, tensor: &Tensor<'_>, said: Option<String>) -> String {
     let remedy = || tensor.layout().map(|layout| layout.diagnosis().remedy());
-    let avoid = site.advice().map(str::to_owned).or_else(remedy);
+    let avoid = said.or_else(|| site.advice().map(str::to_owned)).or_else(remedy);
     avoid.map(|text| format!("  avoid   {text}")).unwrap_or_default()
 }
 
@@ -77,11 +77,17 @@ pub fn copied(site_name: &str, tensor: &Tensor<'_>) {
     site.count_copied(tensor.bytes());
     // Without a site the copy is what the caller asked for: nothing to warn about.
     let policy = if named { scope::policy_for(site_name).0 } else { Policy::Auto };
-    observed(site, tensor, Outcome::Copied, policy);
+    observed(site, tensor, Outcome::Copied, policy, None);
 }
 
 /// Keeps the layout met at a site; under `warn` says so when the layout class has been met 1, 2, 4, 8, … times.
-pub(super) fn observed(site: &'static Site, tensor: &Tensor<'_>, outcome: Outcome, policy: Policy) {
+pub(super) fn observed(
+    site: &'static Site,
+    tensor: &Tensor<'_>,
+    outcome: Outcome,
+    policy: Policy,
+    avoid: Option<String>,
+) {
     let Some(layout) = tensor.layout() else { return };
     let seen = site.note_layout(tensor.dtype_name(), &layout, outcome);
     let once = outcome == Outcome::Passed && policy == Policy::Auto && seen == 1;
@@ -96,7 +102,7 @@ pub(super) fn observed(site: &'static Site, tensor: &Tensor<'_>, outcome: Outcom
     };
     let times = if seen > 1 { format!(" (call {seen} with this layout)") } else { String::new() };
     let head = format!("{} {what}{times}\n{}", site.name(), layout_line(tensor));
-    speak(30, &head, &avoid_line(site, tensor));
+    speak(30, &head, &avoid_line(site, tensor, avoid));
 }
 
 /// One tensor that a call is refused for.
@@ -104,7 +110,7 @@ pub(super) struct Refused(String);
 
 impl Refused {
     pub(super) fn new(site: &Site, tensor: &Tensor<'_>, row: &Row, reason: &str, directive: &str) -> Self {
-        let avoid = avoid_line(site, tensor);
+        let avoid = avoid_line(site, tensor, row.avoid.clone());
         Refused(format!(
             "{} is not contiguous: refused, since {reason}\n{}\n{avoid}\n  policy  {directive}; contract {} \
              (the operator by itself: {})",

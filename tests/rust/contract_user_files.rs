@@ -52,6 +52,37 @@ fn a_covered_name_can_get_contracts_of_its_own() {
 }
 
 #[test]
+fn a_section_of_its_own_wins_over_being_covered_wherever_it_stands() {
+    for text in [
+        "[a]\nalso = [\"b\"]\nx = \"rows\"\n[b]\nx = \"any\"\n",
+        "[b]\nx = \"any\"\n[a]\nalso = [\"b\"]\nx = \"rows\"\n",
+    ] {
+        let contracts = Contracts::parse(text, "mine.toml").expect(text);
+        let names: Vec<&str> = contracts.operators().iter().flat_map(|operator| operator.names()).collect();
+        assert_eq!(names.iter().filter(|name| **name == "npu::b").count(), 1, "{text}");
+        let b = contracts.find("npu::b").and_then(|b| b.argument("x")).expect(text);
+        assert_eq!(b.rows()[0].contract, Contract::Any, "{text}");
+    }
+}
+
+#[test]
+fn a_name_is_covered_once() {
+    let text = "[a]\nalso = [\"a\", \"b\", \"npu::b\"]\nx = \"rows\"\n";
+    let contracts = Contracts::parse(text, "mine.toml").expect(text);
+    let names: Vec<&str> = contracts.operators().iter().flat_map(|operator| operator.names()).collect();
+    assert_eq!(names, ["npu::a", "npu::b"]);
+}
+
+#[test]
+fn also_takes_an_operator_away_from_the_shipped_table() {
+    let contracts = shipped_with("[mine]\nalso = [\"npu_fused_infer_attention_score\"]\nkey = \"outer(2)\"\n");
+    for name in ["npu::npu_fused_infer_attention_score", "npu::_npu_fused_infer_attention_score_get_max_workspace"] {
+        assert_eq!(contracts.find(name).map(|operator| operator.name.as_str()), Some("npu::mine"), "{name}");
+    }
+    assert!(contracts.operators().iter().all(|operator| operator.name != "npu::npu_fused_infer_attention_score"));
+}
+
+#[test]
 fn other_namespaces_stand_in_quotes() {
     let contracts = shipped_with("[\"_C_ascend::rope\"]\nalso = [\"npu_other\", \"x::y\"]\nq = \"inout\"\n");
     let operator = contracts.find("_C_ascend::rope").expect("by its qualified name");
@@ -131,6 +162,8 @@ fn mistakes_are_named_with_place_and_choice() {
         ("[npu_x]\nkey = { contract = \"rows\", cann = \"new\" }", "2:35", "\"new\"", ">=8.5,<9.1"),
         ("[npu_x]\nkey = { contract = \"rows\", cann = 9 }", "2:35", "an integer", "a string"),
         ("[npu_x]\nkey = { contract = \"rows\", soc = [\"A\", 9] }", "2:40", "an integer", "a string"),
+        ("[npu_x]\nkey = { contract = \"rows\", soc = [] }", "2:34", "soc is empty", "Ascend910*"),
+        ("[npu_x]\nkey = { contract = \"rows\", soc = [\"A\", \"\"] }", "2:40", "soc is empty", "Ascend910*"),
         ("[npu_x]\nkey = { contract = \"rows\", present = \"a b\" }", "2:38", "\"a b\"", "another argument"),
         ("[npu_x]\nkey = { contract = \"rows\", note = 1 }", "2:35", "note is an integer", "a string"),
         ("[npu_x]\nkey = { like = \"value\" }\nvalue = \"rows\"", "2:16", "\"value\"", "above this line"),

@@ -88,6 +88,7 @@ fn patterns_that_no_site_could_have() {
         ("warn,\u{3000}größe=off", "größe", 7),
         ("off,npu mrope=warn", "npu mrope", 5),
         ("[a]=off", "[a]", 1),
+        ("npu::=off", "npu::", 1),
     ] {
         let error = Directives::parse(text).expect_err(text);
         let expected = DirectiveError::NotAPattern { pattern: pattern.into(), column, text: text.into() };

@@ -4,7 +4,6 @@ import dataclasses
 
 import pytest
 import torch
-
 from infini_rearrange_cli import mla
 
 
