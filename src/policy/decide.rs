@@ -8,7 +8,7 @@ use crate::profile::{self, Outcome, Site};
 
 use super::directives::Policy;
 use super::hooked::{HookedOperator, Slot};
-use super::message::{self, Refused};
+use super::message::{self, Note, Refused};
 use super::settings::settings;
 use super::{dtype, scope, sites};
 
@@ -141,10 +141,10 @@ struct Call<'a> {
 /// What to do about one tensor, before anything is counted or said.
 enum Step {
     Do(Action),
-    /// The operator copies by itself. With what the row says about avoiding it.
-    Hidden(Option<String>),
+    /// The operator copies by itself. With what there is to say about it.
+    Hidden(Note),
     /// The demand is not met, and the tensor is handed on all the same.
-    PassUnmet(Option<String>),
+    PassUnmet(Note),
     Refuse(&'static str),
 }
 
@@ -231,14 +231,14 @@ impl Call<'_> {
                 action
             }
             Step::Hidden(_) | Step::PassUnmet(_) if query => Action::Pass,
-            Step::Hidden(avoid) => {
+            Step::Hidden(note) => {
                 site.count_hidden(tensor.bytes());
-                message::observed(site, tensor, Outcome::Hidden, self.policy(site, slot).0, avoid);
+                message::observed(site, tensor, Outcome::Hidden, self.policy(site, slot).0, &note);
                 Action::Pass
             }
-            Step::PassUnmet(avoid) => {
+            Step::PassUnmet(note) => {
                 site.count_passed();
-                message::observed(site, tensor, Outcome::Passed, self.policy(site, slot).0, avoid);
+                message::observed(site, tensor, Outcome::Passed, self.policy(site, slot).0, &note);
                 Action::Pass
             }
             Step::Refuse(_) => Action::Pass,
@@ -267,13 +267,13 @@ fn unmet_step(row: &Row, policy: Policy, tensor: &Tensor<'_>) -> Step {
     let copying = |action| match policy {
         Policy::Auto | Policy::Warn => Step::Do(action),
         Policy::Strict => Step::Refuse("the policy is strict"),
-        Policy::Off => Step::PassUnmet(row.avoid.clone()),
+        Policy::Off => Step::PassUnmet(Note::of(row)),
     };
     match row.contract {
         Contract::Any if row.unmet == Unmet::Reads => Step::Do(Action::Pass),
         Contract::Any => match policy {
             Policy::Strict => Step::Refuse("the policy is strict, and the operator makes a hidden copy"),
-            _ => Step::Hidden(row.avoid.clone()),
+            _ => Step::Hidden(Note::of(row)),
         },
         Contract::Contiguous | Contract::Rows | Contract::Outer(_) => copying(Action::Copy),
         Contract::InOut | Contract::Out => {
@@ -284,13 +284,13 @@ fn unmet_step(row: &Row, policy: Policy, tensor: &Tensor<'_>) -> Step {
             copying(if row.contract == Contract::Out { Action::StandIn } else { Action::CopyInOut })
         }
         Contract::Cache => match policy {
-            Policy::Off => Step::PassUnmet(row.avoid.clone()),
+            Policy::Off => Step::PassUnmet(Note::of(row)),
             Policy::Strict => Step::Refuse("the policy is strict; a cache is never copied"),
             Policy::Auto | Policy::Warn if row.unmet == Unmet::Misreads => {
                 Step::Refuse("the operator is known to misread it, and a cache is never copied")
             }
-            Policy::Auto | Policy::Warn if row.unmet == Unmet::Copies => Step::Hidden(row.avoid.clone()),
-            Policy::Auto | Policy::Warn => Step::PassUnmet(row.avoid.clone()),
+            Policy::Auto | Policy::Warn if row.unmet == Unmet::Copies => Step::Hidden(Note::of(row)),
+            Policy::Auto | Policy::Warn => Step::PassUnmet(Note::of(row)),
         },
     }
 }
@@ -333,9 +333,9 @@ pub fn decide_contiguous(site_name: &str, tensor: &Tensor<'_>) -> Result<Verdict
             site.count_call();
             Ok(Verdict::Act)
         }
-        Step::Hidden(avoid) | Step::PassUnmet(avoid) => {
+        Step::Hidden(note) | Step::PassUnmet(note) => {
             site.count_passed();
-            message::observed(site, tensor, Outcome::Passed, policy, avoid);
+            message::observed(site, tensor, Outcome::Passed, policy, &note);
             Ok(Verdict::Pass)
         }
         Step::Refuse(reason) => {

@@ -2,7 +2,7 @@
 
 use std::sync::{PoisonError, RwLock};
 
-use crate::contract::Row;
+use crate::contract::{Contract, Row};
 use crate::profile::{self, Outcome, Site};
 
 use super::decide::Tensor;
@@ -59,9 +59,9 @@ fn layout_line(tensor: &Tensor<'_>) -> String {
     }
 }
 
-fn avoid_line(site: &Site, tensor: &Tensor<'_>, said: Option<String>) -> String {
+fn avoid_line(site: &Site, tensor: &Tensor<'_>, said: Option<&str>) -> String {
     let remedy = || tensor.layout().map(|layout| layout.diagnosis().remedy());
-    let avoid = said.or_else(|| site.advice().map(str::to_owned)).or_else(remedy);
+    let avoid = said.or(site.advice()).map(str::to_owned).or_else(remedy);
     avoid.map(|text| format!("  avoid   {text}")).unwrap_or_default()
 }
 
@@ -77,20 +77,28 @@ pub fn copied(site_name: &str, tensor: &Tensor<'_>) {
     site.count_copied(tensor.bytes());
     // Without a site the copy is what the caller asked for: nothing to warn about.
     let policy = if named { scope::policy_for(site_name).0 } else { Policy::Auto };
-    observed(site, tensor, Outcome::Copied, policy, None);
+    observed(site, tensor, Outcome::Copied, policy, &Note::default());
+}
+
+/// What a row adds to a message.
+#[derive(Debug, Default)]
+pub(super) struct Note {
+    avoid: Option<String>,
+    /// Said once under `auto` too: a cache that is not contiguous is worth knowing of, whatever the operator does with it.
+    once: bool,
+}
+
+impl Note {
+    pub(super) fn of(row: &Row) -> Self {
+        Note { avoid: row.avoid.clone(), once: row.contract == Contract::Cache }
+    }
 }
 
 /// Keeps the layout met at a site; under `warn` says so when the layout class has been met 1, 2, 4, 8, … times.
-pub(super) fn observed(
-    site: &'static Site,
-    tensor: &Tensor<'_>,
-    outcome: Outcome,
-    policy: Policy,
-    avoid: Option<String>,
-) {
+pub(super) fn observed(site: &'static Site, tensor: &Tensor<'_>, outcome: Outcome, policy: Policy, note: &Note) {
     let Some(layout) = tensor.layout() else { return };
     let seen = site.note_layout(tensor.dtype_name(), &layout, outcome);
-    let once = outcome == Outcome::Passed && policy == Policy::Auto && seen == 1;
+    let once = note.once && policy == Policy::Auto && seen == 1;
     if !once && (policy != Policy::Warn || !seen.is_power_of_two()) {
         return;
     }
@@ -102,7 +110,7 @@ pub(super) fn observed(
     };
     let times = if seen > 1 { format!(" (call {seen} with this layout)") } else { String::new() };
     let head = format!("{} {what}{times}\n{}", site.name(), layout_line(tensor));
-    speak(30, &head, &avoid_line(site, tensor, avoid));
+    speak(30, &head, &avoid_line(site, tensor, note.avoid.as_deref()));
 }
 
 /// One tensor that a call is refused for.
@@ -110,7 +118,7 @@ pub(super) struct Refused(String);
 
 impl Refused {
     pub(super) fn new(site: &Site, tensor: &Tensor<'_>, row: &Row, reason: &str, directive: &str) -> Self {
-        let avoid = avoid_line(site, tensor, row.avoid.clone());
+        let avoid = avoid_line(site, tensor, row.avoid.as_deref());
         Refused(format!(
             "{} is not contiguous: refused, since {reason}\n{}\n{avoid}\n  policy  {directive}; contract {} \
              (the operator by itself: {})",

@@ -142,6 +142,18 @@ def test_caches_are_never_copied(hooked, ops, given, site, caplog):
     assert sum("infini_test::attend.key" in record.getMessage() for record in caplog.records) == 1
 
 
+def test_a_cache_that_the_operator_copies_is_said_once_under_auto_too(hooked, ops, given, site, caplog):
+    cache = torch.randn(4, 8)[:, :6]
+    for _ in range(3):
+        ops.hide(cache)
+    assert given["cache"].data_ptr() == cache.data_ptr()
+    figures = site("infini_test::hide.cache")
+    assert (figures["copied"], figures["hidden"]) == (0, 3)
+    (said,) = [record.getMessage() for record in caplog.records if record.name == "infini_rearrange"]
+    assert "hidden copy" in said
+    assert "dense blocks" in said
+
+
 def test_a_cache_that_would_be_misread_is_refused(hooked, ops, given):
     given.clear()
     for policy in ("auto", "warn", "strict"):
