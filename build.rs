@@ -23,12 +23,14 @@ from torch.utils import cpp_extension
 for path in cpp_extension.include_paths(): print("include=" + path)
 for path in cpp_extension.library_paths(): print("lib=" + path)
 print("torch=" + torch.__version__)
+print("watch=" + torch.version.__file__)
 print("abi=%d" % torch._C._GLIBCXX_USE_CXX11_ABI)
 import sysconfig; print("pyinclude=" + sysconfig.get_path("include"))
 spec = importlib.util.find_spec("torch_npu")
 if spec is not None and spec.submodule_search_locations:
     print("npu_root=" + list(spec.submodule_search_locations)[0])
     print("npu=" + importlib.metadata.version("torch-npu"))
+    print("watch=" + os.path.join(list(spec.submodule_search_locations)[0], "version.py"))
 "#;
 
     #[derive(Default)]
@@ -85,6 +87,8 @@ if spec is not None and spec.submodule_search_locations:
                 "pyinclude" => found.python_include = Some(value.into()),
                 "npu_root" => found.npu_root = Some(value.into()),
                 "npu" => found.npu = value.into(),
+                // Another torch in the same place: everything is built again.
+                "watch" => println!("cargo:rerun-if-changed={value}"),
                 _ => {}
             }
         }

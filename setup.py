@@ -50,6 +50,11 @@ if has_npu:
     extensions.append(flavour("torch_npu", ["torch-npu"]))
 
 built_for = {"torch": torch_version(), "torch_npu": version_of("torch-npu") if has_npu else None}
-(PACKAGE / "_built_for.json").write_text(json.dumps(built_for) + "\n")
+record = PACKAGE / "_built_for.json"
+if not record.exists() or json.loads(record.read_text()) != built_for:
+    # A build that fails must not leave libraries for other versions beside the new record.
+    for library in PACKAGE.glob("_lib_*.so"):
+        library.unlink()
+record.write_text(json.dumps(built_for) + "\n")
 
 setup(rust_extensions=extensions, zip_safe=False)

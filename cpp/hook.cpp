@@ -172,8 +172,17 @@ Registration* ensure(Registry& all, const std::string& name, Notices& notices) {
         return &known->second;
     }
     Registration registration;
+    rust::Vec<rust::String> arguments;
     for (const auto& op : overloads(name)) {
         attach(op, registration, notices);
+        for (const auto& argument : argument_names(op.schema())) {
+            arguments.push_back(argument);
+        }
+    }
+    if (!arguments.empty()) {
+        if (const std::string unknown(hook_unknown_arguments(name, arguments)); !unknown.empty()) {
+            notices.push_back(unknown);
+        }
     }
     if (registration.libraries.empty()) {
         return nullptr;
@@ -195,7 +204,7 @@ std::vector<std::string> install_hooks() {
             if (Registration* registration = ensure(all, name, notices)) {
                 registration->always->store(true);
                 hooked.push_back(name);
-            } else {
+            } else if (overloads(name).empty()) {
                 missing.push_back(target);
             }
         }
@@ -217,14 +226,17 @@ void uninstall_hooks() {
 void wrap_operator(std::string_view name) {
     Registry& all = registry();
     Notices notices;
+    bool wrapped = false;
     {
         const std::lock_guard<std::mutex> lock(all.mutex);
-        Registration* registration = ensure(all, std::string(name), notices);
-        TORCH_CHECK(registration != nullptr, "infini_rearrange.wrap: no operator ", name,
-                    " is registered; import the package that defines it first");
-        registration->wrapped = true;
+        if (Registration* registration = ensure(all, std::string(name), notices)) {
+            registration->wrapped = wrapped = true;
+        }
     }
     say_all(notices);
+    TORCH_CHECK(wrapped, "infini_rearrange.wrap: ", name,
+                overloads(name).empty() ? " is not registered; import the package that defines it first"
+                                        : " cannot be hooked, see the log");
 }
 
 }  // namespace infini

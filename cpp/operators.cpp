@@ -16,6 +16,7 @@ namespace {
 using Site = std::optional<std::string_view>;
 
 constexpr std::string_view kNoSite = "";
+constexpr std::string_view kContiguous = "infini.contiguous";
 
 void check_movable(const at::Tensor& tensor, const char* name) {
     TORCH_CHECK(tensor.defined(), "infini::rearrange: ", name, " must be a tensor, not None");
@@ -58,7 +59,8 @@ at::Tensor& rearrange_out(const at::Tensor& self, Site site, at::Tensor& out) {
     if (!has_memory(out) || !has_memory(source)) {
         return out;
     }
-    check_out(describe(out), describe(source), out.storage().is_alias_of(source.storage()));
+    const auto address = [](const at::Tensor& tensor) { return reinterpret_cast<size_t>(tensor.storage().data()); };
+    check_out(describe(out), address(out), describe(source), address(source));
     const c10::DeviceGuard guard(self.device());
     copy_strided(out, source);
     copied(rust_str(site.value_or(kNoSite)), describe(source));
@@ -106,6 +108,12 @@ at::Tensor& rearrange_out_autograd(const at::Tensor& self, Site site, at::Tensor
     TORCH_CHECK(!(at::GradMode::is_enabled() && (self.requires_grad() || out.requires_grad())),
                 "infini::rearrange: functions with out=... arguments don't support automatic differentiation, but one "
                 "of the arguments requires grad");
+    at::AutoDispatchBelowAutograd guard;
+    return call_rearrange_out(self, site, out);
+}
+
+// In inference mode too a normal tensor that was saved for a gradient must be seen to have changed.
+at::Tensor& rearrange_out_in_place(const at::Tensor& self, Site site, at::Tensor& out) {
     {
         at::AutoDispatchBelowADInplaceOrView guard;
         call_rearrange_out(self, site, out);
@@ -149,8 +157,14 @@ at::Tensor contiguous(const at::Tensor& self, Site site) {
     const auto name = rust_str(site.value_or(kNoSite));
     if (!has_memory(self)) {
         // Being traced: the layout is all there is, and what is recorded must hold for every run.
-        return self.is_contiguous() || !contiguous_traced(name) ? self
-                                                                : RearrangeFunction::call(self, site.value_or(kNoSite));
+        if (self.is_contiguous()) {
+            return self;
+        }
+        const Decided traced = contiguous_traced(name);
+        if (traced.verdict == Verdict::Refuse) {
+            raise_not_contiguous(traced.message);
+        }
+        return traced.verdict == Verdict::Pass ? self : RearrangeFunction::call(self, site.value_or(kContiguous));
     }
     if (self.is_contiguous()) {
         contiguous_passed(name);
@@ -161,7 +175,7 @@ at::Tensor contiguous(const at::Tensor& self, Site site) {
         case Verdict::Refuse:
             raise_not_contiguous(decided.message);
         case Verdict::Act:
-            return call_rearrange(self, site.has_value() ? *site : std::string_view("infini.contiguous"));
+            return call_rearrange(self, site.value_or(kContiguous));
         default:
             return self;
     }
@@ -197,6 +211,10 @@ TORCH_LIBRARY_IMPL(infini, Meta, m) {
 TORCH_LIBRARY_IMPL(infini, Autograd, m) {
     m.impl("rearrange", &rearrange_autograd);
     m.impl("rearrange.out", &rearrange_out_autograd);
+}
+
+TORCH_LIBRARY_IMPL(infini, ADInplaceOrView, m) {
+    m.impl("rearrange.out", &rearrange_out_in_place);
 }
 
 TORCH_LIBRARY_IMPL(infini, Functionalize, m) {

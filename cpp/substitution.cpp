@@ -25,7 +25,7 @@ bool same_view(const at::Tensor& a, const at::Tensor& b) {
 }
 
 bool writes_back(Action action) {
-    return action == Action::CopyInOut || action == Action::StandIn;
+    return action == Action::CopyInOut;
 }
 
 bool keep_private_format(const at::Tensor& tensor) {

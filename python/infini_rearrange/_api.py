@@ -26,7 +26,8 @@ contiguous = _ops.contiguous
 def install() -> list[str]:
     """Puts the policy in front of every operator that has a contract and is registered; returns their names.
 
-    Idempotent; call it again after importing a package that defines more operators. Touches no device.
+    Idempotent; call it again after importing a package that defines more operators. Touches no device. It writes the
+    dispatcher's tables, as `uninstall` and the first `wrap` of an operator do: no other thread may be inside them.
     """
     return list(_ops._install())
 
@@ -34,6 +35,23 @@ def install() -> list[str]:
 def uninstall() -> None:
     """Takes the hooks away again. No other thread may be inside a hooked operator."""
     _ops._uninstall()
+
+
+def _leave_dynamo() -> None:
+    # Dynamo would open or close the scope while tracing, once, and not where the program does: raising makes it leave
+    # the frame to Python.
+    if torch.compiler.is_dynamo_compiling():
+        raise RuntimeError("infini_rearrange.policy and wrap cannot be traced; they take effect outside torch.compile")
+
+
+def _push(directives: str, site: str, activate: bool) -> int:
+    _leave_dynamo()
+    return _ops._scope_push(directives, site, activate)
+
+
+def _pop(token: int) -> None:
+    _leave_dynamo()
+    _ops._scope_pop(token)
 
 
 class policy(contextlib.ContextDecorator):
@@ -47,14 +65,14 @@ class policy(contextlib.ContextDecorator):
         self._directives = directives
         self._tokens = threading.local()
         # A wrong directive is found where it is written, not where the scope is entered.
-        _ops._scope_pop(_ops._scope_push(directives, "", False))
+        _pop(_push(directives, "", False))
 
     def __enter__(self):
-        self._stack().append(_ops._scope_push(self._directives, "", False))
+        self._stack().append(_push(self._directives, "", False))
         return self
 
     def __exit__(self, *exc):
-        _ops._scope_pop(self._stack().pop())
+        _pop(self._stack().pop())
 
     def _stack(self) -> list[int]:
         if not hasattr(self._tokens, "stack"):
@@ -70,15 +88,15 @@ def wrap(op: Callable, *, site: str = "", policy: str = "") -> Callable:
     """
     name = _operator_name(op)
     _ops._wrap(name)
-    _ops._scope_pop(_ops._scope_push(policy, site, False))
+    _pop(_push(policy, site, False))
 
     @functools.wraps(op, updated=())
     def wrapped(*args, **kwargs):
-        token = _ops._scope_push(policy, site, True)
+        token = _push(policy, site, True)
         try:
             return op(*args, **kwargs)
         finally:
-            _ops._scope_pop(token)
+            _pop(token)
 
     return wrapped
 

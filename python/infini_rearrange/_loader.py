@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 _HERE = Path(__file__).parent
-_REBUILD = "pip install --no-build-isolation --force-reinstall --no-deps infini-rearrange"
+_REBUILD = "in its source tree, pip install --no-build-isolation --force-reinstall --no-deps ."
 logger = logging.getLogger("infini_rearrange")
 
 
@@ -57,7 +57,7 @@ def built_for() -> dict:
     try:
         return json.loads((_HERE / "_built_for.json").read_text())
     except FileNotFoundError:
-        raise ImportError(f"infini_rearrange is not built: {_REBUILD}, in an environment that has torch") from None
+        raise ImportError(f"infini_rearrange is not built: {_REBUILD}") from None
 
 
 def library(flavour: str) -> Path | None:

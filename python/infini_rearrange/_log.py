@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import ctypes
 import logging
 import os
@@ -18,7 +19,7 @@ def calling_line() -> str | None:
     frame = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
-        module = frame.f_globals.get("__name__", "")
+        module = str(frame.f_globals.get("__name__") or "")
         top = module.split(".", 1)[0]
         if not name.startswith(_HERE) and top not in ("torch", "torch_npu", "contextlib", "functools"):
             return f"{name}:{frame.f_lineno} {frame.f_code.co_name}"
@@ -39,6 +40,8 @@ def _listen(level: int, head: bytes, tail: bytes) -> None:
                 lines.append(f"  called  {called}")
             lines.append(tail.decode(errors="replace"))
         logger.log(level, "%s", "\n".join(lines))
+    except KeyboardInterrupt:
+        _thread.interrupt_main()
     except Exception:
         pass
 

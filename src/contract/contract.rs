@@ -20,7 +20,7 @@ pub enum Contract {
     Any,
     /// Read and written in place: copy in, run, copy back.
     InOut,
-    /// Only written: run into a contiguous stand-in, copy back.
+    /// Written, perhaps only in part: copy in, run into the copy, copy back.
     Out,
     /// A paged or private-format cache: never copied, under no policy.
     Cache,

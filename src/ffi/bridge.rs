@@ -33,8 +33,6 @@ pub(crate) mod generated {
         Copy,
         /// Hand on a contiguous copy, then copy it back.
         CopyInOut,
-        /// Hand on an uninitialized contiguous tensor, then copy it back.
-        StandIn,
         /// Hand on an uninitialized contiguous tensor; nobody reads or writes it.
         Placeholder,
     }
@@ -80,18 +78,19 @@ pub(crate) mod generated {
         fn hook_targets() -> Result<Vec<String>>;
         fn hook_attach(operator_name: &str, arguments: &Vec<String>) -> Result<Attached>;
         unsafe fn hook_decide(id: u32, tensors: &[TensorArg], decisions: &mut [Decision]) -> Result<Decided>;
+        fn hook_unknown_arguments(operator_name: &str, arguments: &Vec<String>) -> Result<String>;
         fn hook_not_registered(names: &Vec<String>) -> Result<()>;
         fn hook_site(site: u32) -> Result<String>;
         fn hook_copied_back(site: u32, bytes: u64) -> Result<()>;
 
         fn contiguous_passed(site: &str) -> Result<()>;
         unsafe fn contiguous_decide(site: &str, tensor: &TensorArg) -> Result<Decided>;
-        fn contiguous_traced(site: &str) -> Result<bool>;
+        fn contiguous_traced(site: &str) -> Result<Decided>;
         unsafe fn copied(site: &str, tensor: &TensorArg) -> Result<()>;
 
         unsafe fn copy_on_host(dst: &TensorArg, dst_base: *mut u8, src: &TensorArg, src_base: *const u8) -> Result<()>;
         unsafe fn simplify_copy(dst: &TensorArg, src: &TensorArg) -> Result<SimplifiedCopy>;
-        unsafe fn check_out(dst: &TensorArg, src: &TensorArg, same_storage: bool) -> Result<()>;
+        unsafe fn check_out(dst: &TensorArg, dst_base: usize, src: &TensorArg, src_base: usize) -> Result<()>;
 
         fn configure() -> Result<()>;
         fn scope_push(directives: &str, name: &str, activate: bool) -> Result<i64>;

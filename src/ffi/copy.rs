@@ -50,15 +50,20 @@ pub(super) unsafe fn simplify_copy(dst: &TensorArg, src: &TensorArg) -> Result<S
     })
 }
 
-/// Refuses a destination that overlaps itself or, in the same storage, the source.
+/// Refuses a destination that overlaps itself or the source; the bases are the addresses of the storages.
 ///
 /// # Safety
 /// The arguments' pointers are live.
-pub(super) unsafe fn check_out(dst: &TensorArg, src: &TensorArg, same_storage: bool) -> Result<(), FfiError> {
+pub(super) unsafe fn check_out(
+    dst: &TensorArg,
+    dst_base: usize,
+    src: &TensorArg,
+    src_base: usize,
+) -> Result<(), FfiError> {
     guard(|| {
         let (dst, src) = (layout(dst)?, layout(src)?);
         let plan = Plan::new(&dst, &src).map_err(|error| FfiError(format!("infini::rearrange: out: {error}")))?;
-        if same_storage && plan.may_alias(0, 0) {
+        if plan.may_alias(dst_base, src_base) {
             return Err(FfiError(format!(
                 "infini::rearrange: out and self share memory: {} and {} overlap or cannot be told apart; write to a \
                  tensor of its own",

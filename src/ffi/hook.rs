@@ -20,6 +20,10 @@ pub(super) fn hook_attach(operator_name: &str, arguments: &[String]) -> Result<A
     })
 }
 
+pub(super) fn hook_unknown_arguments(operator_name: &str, arguments: &[String]) -> Result<String, FfiError> {
+    guard(|| Ok(policy::unknown_arguments(operator_name, arguments).unwrap_or_default()))
+}
+
 pub(super) fn hook_not_registered(names: &[String]) -> Result<(), FfiError> {
     guard(|| {
         policy::not_registered(names);
@@ -65,7 +69,6 @@ fn hand_over(decided: &[policy::Decision], decisions: &mut [bridge::Decision]) {
             Action::Restride => bridge::Action::Restride,
             Action::Copy => bridge::Action::Copy,
             Action::CopyInOut => bridge::Action::CopyInOut,
-            Action::StandIn => bridge::Action::StandIn,
             Action::Placeholder => bridge::Action::Placeholder,
         };
     }
@@ -106,6 +109,6 @@ pub(super) fn contiguous_passed(site: &str) -> Result<(), FfiError> {
     })
 }
 
-pub(super) fn contiguous_traced(site: &str) -> Result<bool, FfiError> {
-    guard(|| Ok(policy::copies_when_traced(site)))
+pub(super) fn contiguous_traced(site: &str) -> Result<Decided, FfiError> {
+    guard(|| Ok(answer(policy::decide_traced(site))))
 }

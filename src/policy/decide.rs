@@ -61,8 +61,6 @@ pub enum Action {
     Copy,
     /// Hand on a contiguous copy and copy it back after the call.
     CopyInOut,
-    /// Hand on an uninitialized contiguous tensor and copy it back after the call.
-    StandIn,
     /// Hand on an uninitialized contiguous tensor: only its shape is looked at.
     Placeholder,
 }
@@ -122,7 +120,9 @@ pub fn decide(
             if decision.action != Action::Pass {
                 verdict = Verdict::Act;
             }
-            if let (Some(slot), false) = (operator.slot(tensor.slot), operator.is_query()) {
+            if let (Some(slot), false) = (operator.slot(tensor.slot), operator.is_query())
+                && slot.has_contract()
+            {
                 slot.site.count_contiguous();
             }
         }
@@ -175,7 +175,9 @@ impl Call<'_> {
     fn site(&self, slot: &Slot) -> (&'static Site, u32) {
         let Some(name) = &self.name else { return (slot.site, slot.site_number) };
         let number = sites::intern(&format!("{name}.{}", slot.name));
-        (sites::site(number).unwrap_or(slot.site), number)
+        let site = sites::site(number).unwrap_or(slot.site);
+        site.stand_for(slot.site);
+        (site, number)
     }
 
     fn step(&mut self, tensor: &Tensor<'_>) -> Step {
@@ -187,11 +189,11 @@ impl Call<'_> {
         let Some(slot) = self.operator.slot(tensor.slot) else { return Step::Do(Action::Pass) };
         let rows = &self.operator.rows(tensor.on_npu)[tensor.slot as usize];
         let Some(row) = rows.row(self.given) else { return Step::Do(Action::Pass) };
-        if accepts(row.demand(), tensor, outer) {
+        if row.contract != Contract::Any && accepts(row.demand(), tensor, outer) {
             return Step::Do(Action::Pass);
         }
         let (site, _) = self.site(slot);
-        let (policy, directive) = self.policy(site, slot);
+        let (policy, directive) = self.policy(site);
         let step = unmet_step(row, policy, tensor);
         if let Step::Refuse(reason) = step {
             let refused = Refused::new(site, tensor, row, reason, &directive);
@@ -204,21 +206,15 @@ impl Call<'_> {
     }
 
     /// A named scope's own site speaks first, then the operator's.
-    fn policy(&self, site: &'static Site, slot: &Slot) -> (Policy, String) {
-        if self.name.is_some() {
-            let named = scope::policy_for(site.name());
-            if scope::names(site.name()) {
-                return named;
-            }
-        }
-        scope::policy_for(slot.site.name())
+    fn policy(&self, site: &'static Site) -> (Policy, String) {
+        scope::policy_at(site)
     }
 
     fn settle(&self, tensor: &Tensor<'_>, slot: &Slot, site: &'static Site, step: Step) -> Action {
         let query = self.operator.is_query();
         match step {
             Step::Do(action @ (Action::Pass | Action::Restride)) => {
-                if !query {
+                if !query && slot.has_contract() {
                     site.count_contiguous();
                 }
                 action
@@ -233,12 +229,12 @@ impl Call<'_> {
             Step::Hidden(_) | Step::PassUnmet(_) if query => Action::Pass,
             Step::Hidden(note) => {
                 site.count_hidden(tensor.bytes());
-                message::observed(site, tensor, Outcome::Hidden, self.policy(site, slot).0, &note);
+                message::observed(site, tensor, Outcome::Hidden, self.policy(site).0, &note);
                 Action::Pass
             }
             Step::PassUnmet(note) => {
                 site.count_passed();
-                message::observed(site, tensor, Outcome::Passed, self.policy(site, slot).0, &note);
+                message::observed(site, tensor, Outcome::Passed, self.policy(site).0, &note);
                 Action::Pass
             }
             Step::Refuse(_) => Action::Pass,
@@ -258,6 +254,7 @@ fn accepts(demand: Contract, tensor: &Tensor<'_>, outer: usize) -> bool {
     match demand {
         Contract::Rows => outer <= 1 && rows_ok(tensor.shape, tensor.strides, 1),
         Contract::Outer(n) => outer <= n && rows_ok(tensor.shape, tensor.strides, n),
+        Contract::Any => true,
         _ => false,
     }
 }
@@ -281,7 +278,8 @@ fn unmet_step(row: &Row, policy: Policy, tensor: &Tensor<'_>) -> Step {
             if !writable && policy != Policy::Off {
                 return Step::Refuse("the operator writes it, and its elements may overlap in memory");
             }
-            copying(if row.contract == Contract::Out { Action::StandIn } else { Action::CopyInOut })
+            // An operator need not write every element of `out`: what it leaves alone must come back as it was.
+            copying(Action::CopyInOut)
         }
         Contract::Cache => match policy {
             Policy::Off => Step::PassUnmet(Note::of(row)),
@@ -346,11 +344,24 @@ pub fn decide_contiguous(site_name: &str, tensor: &Tensor<'_>) -> Result<Verdict
     }
 }
 
-/// Whether `infini::contiguous(x, site)` copies a strided x while a program is being traced.
+/// Decides for `infini::contiguous(x, site)` of a strided x while a program is being traced.
 ///
-/// Only the site is known then; a `cache` or `any` argument is handed on, everything else is copied.
-pub fn copies_when_traced(site_name: &str) -> bool {
-    !matches!(site_row(site_name, false).contract, Contract::Cache | Contract::Any)
+/// Only the site is known then; a `cache` or `any` argument is handed on, everything else goes by the policy of the moment.
+pub fn decide_traced(site_name: &str) -> Result<Verdict, Refusal> {
+    let site_name = named(site_name);
+    if matches!(site_row(site_name, false).contract, Contract::Cache | Contract::Any) {
+        return Ok(Verdict::Pass);
+    }
+    match scope::policy_for(site_name) {
+        (Policy::Auto | Policy::Warn, _) => Ok(Verdict::Act),
+        (Policy::Off, _) => Ok(Verdict::Pass),
+        (Policy::Strict, directive) => Err(Refusal {
+            message: format!(
+                "{site_name} is not contiguous in the program being traced: refused, since the policy is strict\n  \
+                 policy  {directive}"
+            ),
+        }),
+    }
 }
 
 fn site_row(site_name: &str, on_npu: bool) -> Row {

@@ -65,6 +65,13 @@ pub(super) struct Slot {
     argument: Option<Argument>,
 }
 
+impl Slot {
+    /// False for an argument that only conditions look at.
+    pub(super) fn has_contract(&self) -> bool {
+        self.argument.is_some()
+    }
+}
+
 /// One overload of an operator, ready to decide about calls.
 #[derive(Debug)]
 pub struct HookedOperator {
@@ -153,6 +160,30 @@ impl HookedOperator {
         };
         self.slots.iter().map(resolve).collect()
     }
+}
+
+/// What to say about arguments that the contracts of an operator name and none of its overloads has.
+pub fn unknown_arguments(name: &str, has: &[String]) -> Option<String> {
+    let operator = settings().ok()?.contracts.find(name)?;
+    if operator.name != name {
+        return None; // covered by `also`: it may have fewer arguments
+    }
+    let conditions = |argument: &Argument| -> Vec<String> {
+        argument.rows().iter().flat_map(|row| [row.present.clone(), row.absent.clone()]).flatten().collect()
+    };
+    let named = operator.arguments.iter().flat_map(|argument| {
+        std::iter::once(argument.name().to_owned()).chain(conditions(argument)).collect::<Vec<_>>()
+    });
+    let unknown: BTreeSet<String> = named.filter(|argument| !has.contains(argument)).collect();
+    if unknown.is_empty() {
+        return None;
+    }
+    let list = |names: &mut dyn Iterator<Item = &String>| names.cloned().collect::<Vec<_>>().join(", ");
+    Some(format!(
+        "the contracts of {name} name {}, which it does not have and which therefore mean nothing; it has {}",
+        list(&mut unknown.iter()),
+        list(&mut has.iter().collect::<BTreeSet<_>>().into_iter())
+    ))
 }
 
 /// Says, once for each, which operators of the user's own file are not registered. Those of the shipped table need not be:

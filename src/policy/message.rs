@@ -76,7 +76,7 @@ pub fn copied(site_name: &str, tensor: &Tensor<'_>) {
     }
     site.count_copied(tensor.bytes());
     // Without a site the copy is what the caller asked for: nothing to warn about.
-    let policy = if named { scope::policy_for(site_name).0 } else { Policy::Auto };
+    let policy = if named { scope::policy_at(site).0 } else { Policy::Auto };
     observed(site, tensor, Outcome::Copied, policy, &Note::default());
 }
 

@@ -10,11 +10,11 @@ mod settings;
 mod sites;
 
 pub use decide::{
-    Action, Decision, Refusal, Tensor, Verdict, copies_when_traced, count_contiguous, decide, decide_contiguous,
+    Action, Decision, Refusal, Tensor, Verdict, count_contiguous, decide, decide_contiguous, decide_traced,
 };
 pub use directives::{DirectiveError, Directives, Policy};
 pub use dtype::dtype_name;
-pub use hooked::{AttachError, HookedOperator, attach, hooked, not_registered, targets};
+pub use hooked::{AttachError, HookedOperator, attach, hooked, not_registered, targets, unknown_arguments};
 pub use message::{Speaker, copied, set_speaker, speak};
 pub use scope::{ScopeError, active, pop, push};
 pub use settings::{SettingsError, contracts, settings};

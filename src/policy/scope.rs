@@ -4,6 +4,8 @@ use std::cell::{Cell, RefCell};
 
 use thiserror::Error;
 
+use crate::profile::Site;
+
 use super::directives::{DirectiveError, Directives, Policy};
 use super::settings::settings;
 
@@ -85,6 +87,14 @@ pub(super) fn names(site: &str) -> bool {
         scopes.iter().any(|scope| scope.directives.policy_for_opt(site).is_some_and(|(_, text)| specific(text)))
     });
     scoped || settings().is_ok_and(|settings| specific(settings.directives.policy_for(site).1))
+}
+
+/// The policy at a site, where a site named by a scope that no directive speaks of goes by the operator's own.
+pub(super) fn policy_at(site: &Site) -> (Policy, String) {
+    match site.stands_for() {
+        Some(own) if !names(site.name()) => policy_for(own.name()),
+        _ => policy_for(site.name()),
+    }
 }
 
 /// The policy at a site and the directive that says so: the innermost scope that speaks of it, else the environment.

@@ -58,6 +58,7 @@ pub fn settings() -> Result<&'static Settings, SettingsError> {
         contracts = contracts.merged_with(Path::new(&path))?;
     }
     profile::set_mode(mode);
+    profile::start();
     Ok(SETTINGS.get_or_init(|| Settings { directives, contracts, own }))
 }
 

@@ -8,4 +8,4 @@ mod snapshot;
 pub use mode::{Mode, ModeError, set_mode};
 pub use registry::{reset, site, sites};
 pub use site::{Counters, LayoutCount, Outcome, Site};
-pub use snapshot::{LayoutFigures, Process, SCHEMA, SiteFigures, Snapshot, SnapshotError, VERSION, snapshot};
+pub use snapshot::{LayoutFigures, Process, SCHEMA, SiteFigures, Snapshot, SnapshotError, VERSION, snapshot, start};

@@ -88,6 +88,7 @@ pub struct Site {
     bytes_hidden: AtomicU64,
     layouts: Mutex<Vec<LayoutCount>>,
     advice: OnceLock<String>,
+    stands_for: OnceLock<&'static Site>,
 }
 
 impl Site {
@@ -98,6 +99,16 @@ impl Site {
     /// `operator.argument`, or the name a caller gave.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The operator's own site, for a site that a caller named.
+    pub fn stands_for(&self) -> Option<&'static Site> {
+        self.stands_for.get().copied()
+    }
+
+    /// Sets the operator's own site; the first one stays.
+    pub fn stand_for(&self, own: &'static Site) {
+        self.stands_for.get_or_init(|| own);
     }
 
     /// How a caller can avoid the copies at this site, where its contract says so; what a layout's diagnosis suggests is

@@ -151,19 +151,23 @@ fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
+fn started() -> u64 {
+    static STARTED: OnceLock<u64> = OnceLock::new();
+    *STARTED.get_or_init(unix_seconds)
+}
+
+/// Notes the time that snapshots give as the start.
+pub fn start() {
+    started();
+}
+
 /// The figures of this process now: every site that has been called since the start or the last reset.
 pub fn snapshot() -> Snapshot {
-    static STARTED: OnceLock<u64> = OnceLock::new();
     let rank = ["RANK", "LOCAL_RANK"].iter().find_map(|name| std::env::var(name).ok()?.parse().ok());
     Snapshot {
         schema: SCHEMA.to_owned(),
         version: VERSION,
-        process: Process {
-            pid: std::process::id(),
-            rank,
-            started: *STARTED.get_or_init(unix_seconds),
-            written: unix_seconds(),
-        },
+        process: Process { pid: std::process::id(), rank, started: started(), written: unix_seconds() },
         sites: sites()
             .into_iter()
             .map(SiteFigures::of)

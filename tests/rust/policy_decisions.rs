@@ -8,7 +8,7 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 use infini_rearrange::policy::{self, Action, Decision, Refusal, Tensor, Verdict};
 use infini_rearrange::profile::{self, Counters, Outcome};
 
-use Action::{Copy, CopyInOut, Pass, Placeholder, Restride, StandIn};
+use Action::{Copy, CopyInOut, Pass, Placeholder, Restride};
 
 /// Nobody else names these operators, and every test takes arguments of its own, as counters are per site.
 const CONTRACTS: &str = r#"
@@ -190,7 +190,7 @@ fn contracts_under_every_policy() {
         ("inout", COLUMNS, copied(CopyInOut)),
         ("inout", SIZE_ONE, [(Some(Restride), MET); 3]),
         ("inout", EXPANDED, [(None, REFUSED), (None, REFUSED), (Some(Pass), PASSED)]),
-        ("out", COLUMNS, copied(StandIn)),
+        ("out", COLUMNS, copied(CopyInOut)),
         ("out", EXPANDED, [(None, REFUSED), (None, REFUSED), (Some(Pass), PASSED)]),
         ("cache", COLUMNS, [(Some(Pass), PASSED), (None, REFUSED), (Some(Pass), PASSED)]),
         ("cache", DENSE, [met; 3]),
@@ -473,6 +473,11 @@ fn contiguous_at_a_site_that_a_caller_names() {
     assert_eq!(decide("npu_mrope.query", ROWS), Ok(Verdict::Pass), "rows is enough there");
     assert_eq!(decide("npu_mrope.query", COLUMNS), Ok(Verdict::Act));
     assert_eq!(decide("npu_rotary_mul.input", COLUMNS), Ok(Verdict::Pass), "copes by itself");
-    assert!(!policy::copies_when_traced("npu_kv_rmsnorm_rope_cache.k_cache"));
-    assert!(policy::copies_when_traced("npu_mrope.query") && policy::copies_when_traced("mine.e"));
+    assert_eq!(policy::decide_traced("npu_kv_rmsnorm_rope_cache.k_cache"), Ok(Verdict::Pass));
+    assert_eq!(policy::decide_traced("npu_mrope.query"), Ok(Verdict::Act));
+    assert_eq!(policy::decide_traced("mine.e"), Ok(Verdict::Act));
+    let strict = policy::push("mine.e=strict,mine.f=off", "", false).unwrap();
+    assert!(policy::decide_traced("mine.e").is_err_and(|refusal| refusal.message.contains("mine.e=strict")));
+    assert_eq!(policy::decide_traced("mine.f"), Ok(Verdict::Pass));
+    policy::pop(strict).unwrap();
 }

@@ -21,6 +21,7 @@ LIBRARY.define(
 )
 LIBRARY.define("turn(Tensor query, Tensor key, bool fail=False) -> (Tensor, Tensor)")
 LIBRARY.define("fill(Tensor x, *, Tensor[] out) -> Tensor[]")
+LIBRARY.define("keep(Tensor x, *, Tensor[] out) -> Tensor[]")
 LIBRARY.define("gather(Tensor[] tensors) -> Tensor")
 LIBRARY.define("misread(Tensor cache) -> Tensor")
 LIBRARY.define("hide(Tensor cache) -> Tensor")
@@ -54,6 +55,12 @@ def fill(x, *, out):
     for number, tensor in enumerate(out):
         assert tensor.is_contiguous()
         tensor.copy_(x + number)
+    return out
+
+
+@torch.library.impl(LIBRARY, "keep", "CPU")
+def keep(x, *, out):
+    """Has nothing to write, as FIA with the log-sum-exp it was not asked for."""
     return out
 
 

@@ -117,7 +117,7 @@ def test_out_tensors_in_a_list(hooked, ops, site):
     assert torch.equal(plain, x + 1)
     assert [result.data_ptr() for result in results] == [out.data_ptr() for out in outs]
     assert outs[0] is strided
-    assert site("infini_test::fill.out")["copied"] == 0
+    assert site("infini_test::fill.out")["copied"] == 1
     assert site("infini_test::fill.out")["copied_back"] == 1
 
 
@@ -293,3 +293,43 @@ def test_gradients_pass_the_hook(hooked, ops):
     with torch.no_grad():
         ops.gather([x.t()])
     assert x.grad is None
+
+
+def test_what_an_operator_leaves_of_an_out_tensor_comes_back_as_it_was(hooked, ops):
+    untouched = torch.full((3, 4), 5.0).t()
+    ops.keep(torch.ones(4, 3), out=[untouched])
+    assert torch.equal(untouched, torch.full((4, 3), 5.0))
+
+
+def test_names_that_no_argument_has_are_said(in_new_process, tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text('["aten::addmm"]\nmat = "contiguous"\nmat1 = "contiguous"\n')
+    said = in_new_process("ir.install()", INFINI_CONTRACTS=str(file)).stderr
+    assert "the contracts of aten::addmm name mat, which it does not have" in said
+    assert "mat1" in said
+
+
+def test_the_operators_directives_hold_at_named_sites(hooked, ops, caplog):
+    wrapped = ir.wrap(ops.attend, site="model.here")
+    with ir.policy("auto,infini_test::attend=warn"):
+        wrapped(torch.ones(1), view())
+    assert "model.here.key needs a contiguous tensor" in caplog.text
+    caplog.clear()
+    with ir.policy("warn,infini_test::attend=auto"):
+        wrapped(torch.ones(1), view(rows=5))
+    assert not caplog.records
+
+
+def test_wrap_and_policy_in_a_compiled_function_leave_no_scope_behind(ops):
+    wrapped = ir.wrap(ops.attend, site="compiled.site", policy="strict")
+    compiled = torch.compile(lambda x: wrapped(x) + 1, backend="eager")
+    assert compiled(torch.ones(3)) == 4
+    assert torch.ops.infini.contiguous(torch.ones(2, 3).t(), "after").is_contiguous()
+
+    @torch.compile(backend="eager")
+    def scoped(x):
+        with ir.policy("strict"):
+            return x + 1
+
+    assert torch.equal(scoped(torch.ones(3)), torch.full((3,), 2.0))
+    assert torch.ops.infini.contiguous(torch.ones(2, 3).t(), "after").is_contiguous()

@@ -36,7 +36,7 @@ def test_versions_that_fit_pass():
 
 def test_a_library_that_is_not_there(monkeypatch, tmp_path):
     monkeypatch.setattr(_loader, "_HERE", tmp_path)
-    with pytest.raises(ImportError, match="is not built: pip install"):
+    with pytest.raises(ImportError, match="is not built: in its source tree, pip install"):
         _loader.load()
     (tmp_path / "_built_for.json").write_text(json.dumps({"torch": torch.__version__, "torch_npu": None}))
     with pytest.raises(ImportError, match="has no library for torch"):
@@ -113,7 +113,7 @@ threads = [threading.Thread(target=call) for _ in range(2)]
 def test_profile_off_counts_nothing(in_new_process):
     code = 'import torch; torch.ops.infini.rearrange(torch.ones(2)); print(len(ir.profile()["sites"]))'
     assert in_new_process(code).stdout.strip() == "1"
-    assert in_new_process(code.replace("sites", "sites"), INFINI_PROFILE="off").stdout.strip() in ("0", "1")
+    assert in_new_process(code, INFINI_PROFILE="off").stdout.strip() == "0"
 
 
 def test_the_profile_is_written_at_exit(in_new_process, tmp_path):

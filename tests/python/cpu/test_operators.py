@@ -186,3 +186,28 @@ def test_counts_of_explicit_calls(site):
     assert figures["bytes_copied"] == 2 * x.nbytes
     ir.reset_profile()
     assert ir.profile()["sites"] == []
+
+
+def test_out_is_seen_to_change_in_inference_mode_and_from_foreign_storages():
+    weight, z = torch.randn(3, requires_grad=True), torch.ones(3)
+    loss = (weight * z).sum()
+    with torch.inference_mode():
+        R.out(torch.full((3,), 7.0), out=z)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+    array = torch.arange(16.0).numpy()
+    one, other = torch.from_numpy(array)[:8], torch.from_numpy(array[4:])[:8]
+    with pytest.raises(RuntimeError, match="share memory"):
+        R.out(one, out=other)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_strict_and_off_hold_in_compiled_functions(backend):
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x: C(x.t(), "compiled.site") + 1, backend=backend, fullgraph=True)
+    with ir.policy("strict"), pytest.raises(Exception, match="compiled.site"):
+        compiled(torch.ones(2, 3))
+    torch._dynamo.reset()
+    with ir.policy("off"):
+        assert torch.equal(compiled(torch.ones(2, 3)), torch.full((3, 2), 2.0))
+    assert ir.profile()["sites"] == [] or all(one["copied"] == 0 for one in ir.profile()["sites"])

@@ -157,7 +157,8 @@ def test_strided_results(operator, name, kind, hooked, sim, site):
     attention.assert_close(target, scenario.reference(attention.on_host(tensors)))
     assert (base.cpu()[gaps] == 7).all()
     figures = site(f"{operator.site}.out")
-    assert (figures["copied"], figures["copied_back"]) == (0, 1)
+    # Copied in too: what the operator leaves alone, such as rows beyond the actual lengths, must come back as it was.
+    assert (figures["copied"], figures["copied_back"]) == (1, 1)
     assert figures["bytes_copied_back"] == target.nbytes
 
 
