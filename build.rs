@@ -116,11 +116,15 @@ if spec is not None and spec.submodule_search_locations:
         let mut sources = vec![
             "cpp/arguments.cpp",
             "cpp/admin.cpp",
+            "cpp/capture.cpp",
             "cpp/hook.cpp",
             "cpp/operators.cpp",
+            "cpp/overload.cpp",
+            "cpp/prepared.cpp",
             "cpp/rearrange.cpp",
             "cpp/refusal.cpp",
             "cpp/substitution.cpp",
+            "cpp/timing.cpp",
         ];
         if npu {
             sources.push("cpp/npu.cpp");

@@ -8,8 +8,8 @@
 #include <memory>
 #include <mutex>
 
+#include "overload.h"
 #include "refusal.h"
-#include "substitution.h"
 
 namespace infini {
 namespace {
@@ -17,85 +17,24 @@ namespace {
 // Sits at BackendSelect: below autograd and Python modes (fake tracing keeps the plain operator), above every backend.
 class Hook final : public c10::OperatorKernel {
 public:
-    Hook(uint32_t id, std::vector<uint32_t> positions, std::shared_ptr<std::atomic<bool>> always)
-        : id_(id), positions_(std::move(positions)), always_(std::move(always)) {}
+    explicit Hook(std::shared_ptr<const HookedOverload> overload) : overload_(std::move(overload)) {}
 
     void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
         const auto below = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, c10::DispatchKey::BackendSelect);
-        if (!always_->load(std::memory_order_relaxed) && !scope_active()) {
+        if (overload_->awake()) {
+            overload_->call(op, below, stack);
+        } else {
             op.redispatchBoxed(below, stack);
-            return;
         }
-        const size_t count = op.schema().arguments().size();
-        c10::SmallVector<Operand, 32> operands;
-        c10::SmallVector<TensorArg, 32> described;
-        if (!collect(stack->data() + (stack->size() - count), operands, described)) {
-            op.redispatchBoxed(below, stack);
-            return;
-        }
-        c10::SmallVector<Decision, 32> decisions(operands.size(), Decision{Action::Pass, 0});
-        const Decided decided = hook_decide(id_, rust::Slice<const TensorArg>(described.data(), described.size()),
-                                            rust::Slice<Decision>(decisions.data(), decisions.size()));
-        if (decided.verdict == Verdict::Refuse) {
-            raise_not_contiguous(decided.message);
-        }
-        if (decided.verdict == Verdict::Pass) {
-            op.redispatchBoxed(below, stack);
-            return;
-        }
-        const Substitutions substitutions(operands, decisions);
-        substitutions.put_in(operands, stack->data() + (stack->size() - count));
-        op.redispatchBoxed(below, stack);
-        substitutions.copy_back();
-        const size_t results = op.schema().returns().size();
-        substitutions.restore_results(stack->data() + (stack->size() - results), results);
     }
 
 private:
-    // Gathers the tensors that have a contract. False where there is nothing to decide: no tensor, or a call that only
-    // traces (a single fake or meta tensor makes it one).
-    bool collect(const c10::IValue* arguments, c10::SmallVectorImpl<Operand>& operands,
-                 c10::SmallVectorImpl<TensorArg>& described) const {
-        for (uint32_t slot = 0; slot < positions_.size(); ++slot) {
-            const uint32_t position = positions_[slot];
-            const c10::IValue& argument = arguments[position];
-            if (argument.isTensor()) {
-                if (!add(argument.toTensor(), slot, position, -1, operands, described)) {
-                    return false;
-                }
-            } else if (argument.isList()) {
-                const auto list = argument.toListRef();
-                for (size_t element = 0; element < list.size(); ++element) {
-                    if (list[element].isTensor() && !add(list[element].toTensor(), slot, position,
-                                                         static_cast<int64_t>(element), operands, described)) {
-                        return false;
-                    }
-                }
-            }
-        }
-        return !operands.empty();
-    }
-
-    static bool add(const at::Tensor& tensor, uint32_t slot, uint32_t position, int64_t element,
-                    c10::SmallVectorImpl<Operand>& operands, c10::SmallVectorImpl<TensorArg>& described) {
-        if (!tensor.defined()) {
-            return true;
-        }
-        if (!has_memory(tensor)) {
-            return false;
-        }
-        operands.push_back({&tensor, position, element});
-        described.push_back(describe(tensor, slot));
-        return true;
-    }
-
-    const uint32_t id_;
-    const std::vector<uint32_t> positions_;
-    const std::shared_ptr<std::atomic<bool>> always_;
+    const std::shared_ptr<const HookedOverload> overload_;
 };
 
 struct Registration {
     std::vector<torch::Library> libraries;
+    std::map<std::string, std::shared_ptr<const HookedOverload>, std::less<>> overloads;
     // True between install and uninstall; otherwise only calls in an activating scope are looked at.
     std::shared_ptr<std::atomic<bool>> always = std::make_shared<std::atomic<bool>>(false);
     bool wrapped = false;
@@ -144,11 +83,13 @@ bool attach(const c10::OperatorHandle& op, Registration& registration, Notices& 
         names.push_back(name);
     }
     const Attached attached = hook_attach(op.operator_name().name, names);
-    std::vector<uint32_t> positions(attached.positions.begin(), attached.positions.end());
+    const auto overload = std::make_shared<const HookedOverload>(
+        attached.id, std::vector<uint32_t>(attached.positions.begin(), attached.positions.end()), registration.always);
     const std::string ns(op.operator_name().getNamespace().value());
     torch::Library library(torch::Library::IMPL, ns, c10::DispatchKey::BackendSelect, __FILE__, __LINE__);
-    library.impl(full_name(op.operator_name()).c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Hook>(
-                                                            attached.id, std::move(positions), registration.always)));
+    library.impl(full_name(op.operator_name()).c_str(),
+                 torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Hook>(overload)));
+    registration.overloads.emplace(op.operator_name().overload_name, overload);
     registration.libraries.push_back(std::move(library));
     return true;
 }
@@ -221,6 +162,17 @@ void uninstall_hooks() {
         entry->second.always->store(false);
         entry = entry->second.wrapped ? std::next(entry) : all.operators.erase(entry);
     }
+}
+
+std::shared_ptr<const HookedOverload> hooked_overload(std::string_view name, std::string_view overload) {
+    Registry& all = registry();
+    const std::lock_guard<std::mutex> lock(all.mutex);
+    const auto operators = all.operators.find(name);
+    if (operators == all.operators.end()) {
+        return nullptr;
+    }
+    const auto found = operators->second.overloads.find(overload);
+    return found == operators->second.overloads.end() ? nullptr : found->second;
 }
 
 void wrap_operator(std::string_view name) {

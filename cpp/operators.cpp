@@ -7,8 +7,10 @@
 
 #include "admin.h"
 #include "arguments.h"
+#include "capture.h"
 #include "rearrange.h"
 #include "refusal.h"
+#include "timing.h"
 
 namespace infini {
 namespace {
@@ -30,10 +32,13 @@ void check_movable(const at::Tensor& tensor, const char* name) {
 at::Tensor rearrange(const at::Tensor& self, Site site) {
     check_movable(self, "self");
     const c10::DeviceGuard guard(self.device());
+    check_copy_outside_group(self);
     at::Tensor out = empty_contiguous(self);
+    CopyTimer timer(site.value_or(kNoSite), self);
     copy_strided(out, self);
+    timer.launched();
     if (has_memory(self)) {
-        copied(rust_str(site.value_or(kNoSite)), describe(self));
+        copied(rust_str(site.value_or(kNoSite)), describe(self), execution_of(self));
     }
     return out;
 }
@@ -62,8 +67,10 @@ at::Tensor& rearrange_out(const at::Tensor& self, Site site, at::Tensor& out) {
     const auto address = [](const at::Tensor& tensor) { return reinterpret_cast<size_t>(tensor.storage().data()); };
     check_out(describe(out), address(out), describe(source), address(source));
     const c10::DeviceGuard guard(self.device());
+    CopyTimer timer(site.value_or(kNoSite), source);
     copy_strided(out, source);
-    copied(rust_str(site.value_or(kNoSite)), describe(source));
+    timer.launched();
+    copied(rust_str(site.value_or(kNoSite)), describe(source), execution_of(source));
     return out;
 }
 

@@ -19,8 +19,9 @@ std::vector<int64_t> canonical_strides(at::IntArrayRef sizes) {
     return strides;
 }
 
+// By address, not by storage: weak references to one tensor have storages of their own.
 bool same_view(const at::Tensor& a, const at::Tensor& b) {
-    return a.is_same(b) || (a.storage().is_alias_of(b.storage()) && a.storage_offset() == b.storage_offset() &&
+    return a.is_same(b) || (a.const_data_ptr() == b.const_data_ptr() && a.device() == b.device() &&
                             a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() && a.strides() == b.strides());
 }
 
@@ -38,8 +39,9 @@ bool keep_private_format(const at::Tensor& tensor) {
 
 }  // namespace
 
-Substitutions::Substitutions(at::ArrayRef<Operand> operands, at::ArrayRef<Decision> decisions)
-    : chosen_(operands.size(), -1) {
+Substitutions::Substitutions(at::ArrayRef<Operand> operands, at::ArrayRef<Decision> decisions, Execution execution)
+    : execution_(execution), chosen_(operands.size(), -1) {
+    const StagedCopies ours;
     // Copies belong to no autograd graph: gradients are the hooked operator's own business, which saved the originals.
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     for (size_t i = 0; i < operands.size(); ++i) {
@@ -55,6 +57,63 @@ Substitutions::Substitutions(at::ArrayRef<Operand> operands, at::ArrayRef<Decisi
         chosen_[i] = static_cast<int32_t>(substitutions_.size());
         substitutions_.push_back({original, make(original, decisions[i]), action, decisions[i].site});
     }
+}
+
+Substitutions::Substitutions(at::ArrayRef<Operand> operands, at::ArrayRef<Decision> decisions,
+                             const CapturedCall& captured)
+    : execution_{0, true}, chosen_(operands.size(), -1) {
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    // One copy a buffer, in the order in which they were captured: number and kind of tasks must be the same.
+    c10::SmallVector<int32_t, 8> of_staging(captured.stagings.size(), -1);
+    for (size_t i = 0; i < operands.size(); ++i) {
+        const at::Tensor& original = *operands[i].tensor;
+        if (const StagedArgument* staged = captured.argument(operands[i].position, operands[i].element)) {
+            int32_t& known = of_staging[staged->staging];
+            if (known < 0) {
+                const Staging& staging = captured.stagings[staged->staging];
+                const c10::DeviceGuard guard(original.device());
+                copy_strided(staging.buffer, original);
+                known = static_cast<int32_t>(substitutions_.size());
+                substitutions_.push_back({original, staging.buffer, staging.action, staging.site});
+            }
+            chosen_[i] = known;
+        } else if (decisions[i].action != Action::Pass && !keep_private_format(original)) {
+            chosen_[i] = static_cast<int32_t>(substitutions_.size());
+            substitutions_.push_back({original, make(original, decisions[i]), decisions[i].action, decisions[i].site});
+        }
+    }
+}
+
+void Substitutions::stage(at::ArrayRef<Operand> operands, CapturedCall& captured) const {
+    c10::SmallVector<int32_t, 8> staging_of(substitutions_.size(), -1);
+    for (size_t i = 0; i < operands.size(); ++i) {
+        if (chosen_[i] < 0) {
+            continue;
+        }
+        const Substitution& substitution = substitutions_[chosen_[i]];
+        if (substitution.action != Action::Copy && substitution.action != Action::CopyInOut) {
+            continue;
+        }
+        int32_t& staging = staging_of[chosen_[i]];
+        if (staging < 0) {
+            staging = static_cast<int32_t>(captured.stagings.size());
+            captured.stagings.push_back({substitution.stand_in, substitution.action, substitution.site});
+        }
+        captured.arguments.push_back({operands[i].position, operands[i].element, static_cast<size_t>(staging),
+                                      operands[i].tensor->strides().vec()});
+    }
+}
+
+void Substitutions::keep(uint64_t graph) const {
+    for (const Substitution& substitution : substitutions_) {
+        if (substitution.action == Action::Copy || substitution.action == Action::CopyInOut) {
+            keep_with_graph(graph, substitution.stand_in);
+        }
+    }
+}
+
+const at::Tensor& Substitutions::stand_in(at::ArrayRef<Operand> operands, size_t index) const {
+    return chosen_[index] < 0 ? *operands[index].tensor : substitutions_[chosen_[index]].stand_in;
 }
 
 // The same view given twice gets one copy: cheaper, and an operator that looks at aliases sees the same ones.
@@ -110,7 +169,7 @@ void Substitutions::copy_back() const {
         if (writes_back(substitution.action)) {
             const c10::DeviceGuard guard(substitution.original.device());
             copy_strided(substitution.original, substitution.stand_in);
-            hook_copied_back(substitution.site, substitution.original.nbytes());
+            hook_copied_back(substitution.site, substitution.original.nbytes(), execution_);
         }
     }
 }

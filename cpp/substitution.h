@@ -5,6 +5,7 @@
 #include <c10/util/SmallVector.h>
 
 #include "arguments.h"
+#include "capture.h"
 
 namespace infini {
 
@@ -20,10 +21,26 @@ struct Operand {
 class Substitutions {
 public:
     // Makes what the decisions ask for. Launches the copies; throws before anything of the caller's is touched.
-    Substitutions(at::ArrayRef<Operand> operands, at::ArrayRef<Decision> decisions);
+    Substitutions(at::ArrayRef<Operand> operands, at::ArrayRef<Decision> decisions, Execution execution);
+
+    // For a call that updates a captured one: the same copies into the same buffers, and what the decisions ask for
+    // without a copy. `captured` has been compared with the operands.
+    Substitutions(at::ArrayRef<Operand> operands, at::ArrayRef<Decision> decisions, const CapturedCall& captured);
+
+    // The tensor to hand on for an operand.
+    const at::Tensor& stand_in(at::ArrayRef<Operand> operands, size_t index) const;
 
     // Puts the stand-ins where the caller's tensors stand.
     void put_in(at::ArrayRef<Operand> operands, c10::IValue* arguments) const;
+
+    // Notes the buffers of the copies in the captured call, which keeps them.
+    void stage(at::ArrayRef<Operand> operands, CapturedCall& captured) const;
+
+    // Keeps the copies alive as long as the graph that they are captured into.
+    void keep(uint64_t graph) const;
+
+    // The caller's tensor for a stand-in that the operator returned; any other tensor itself.
+    const at::Tensor& original_of(const at::Tensor& tensor) const;
 
     // After the operator: brings what it wrote back into the caller's tensors.
     void copy_back() const;
@@ -40,9 +57,9 @@ private:
     };
 
     const Substitution* find(const at::Tensor& original, Action action) const;
-    const at::Tensor& original_of(const at::Tensor& tensor) const;
     static at::Tensor make(const at::Tensor& original, Decision decision);
 
+    Execution execution_;
     c10::SmallVector<Substitution, 8> substitutions_;
     // Per operand: index into substitutions_, or -1.
     c10::SmallVector<int32_t, 32> chosen_;

@@ -23,6 +23,11 @@ from infini_rearrange._api import (  # noqa: E402
     wrap,
 )
 
+if _FLAVOUR == "torch_npu":
+    from infini_rearrange import _graphs
+
+    _graphs.watch()
+
 __version__ = "0.1.0"
 __all__ = [
     "Explanation",

@@ -13,13 +13,20 @@ COUNTERS = (
     "contiguous",
     "copied",
     "copied_back",
+    "captured",
+    "replayed",
     "hidden",
     "refused",
     "passed",
     "bytes_copied",
     "bytes_copied_back",
+    "bytes_replayed",
     "bytes_hidden",
+    "timed",
+    "bytes_timed",
+    "ns_timed",
 )
+GRAPH_COUNTERS = ("captured", "live", "replays", "updates")
 # A profile has some kilobytes a site; what is larger than this was not written by us.
 LARGEST_FILE = 64 << 20
 
@@ -33,6 +40,7 @@ class Merged:
     """Figures of several processes, added up per site, and what could not be read."""
 
     processes: list[dict] = field(default_factory=list)
+    graphs: dict = field(default_factory=dict)
     sites: list[dict] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
 
@@ -41,6 +49,7 @@ class Merged:
             "schema": SCHEMA,
             "version": VERSION,
             "processes": self.processes,
+            "graphs": self.graphs,
             "sites": self.sites,
             "errors": self.errors,
         }
@@ -68,6 +77,11 @@ def check(data: object, name: str) -> dict:
         raise ProfileError(f"{name}: profile of version {data.get('version')}; this package reads version {VERSION}")
     if not isinstance(data.get("process", {}), dict):
         raise ProfileError(f'{name}: "process" must be an object')
+    graphs = data.get("graphs", {})
+    if not isinstance(graphs, dict):
+        raise ProfileError(f'{name}: "graphs" must be an object')
+    for counter in GRAPH_COUNTERS:
+        _check_count(graphs.get(counter, 0), f"{name}: graphs.{counter}")
     sites = data.get("sites")
     if not isinstance(sites, list):
         raise ProfileError(f'{name}: "sites" must be a list')
@@ -114,6 +128,9 @@ def files(paths: list[str]) -> list[Path]:
 def merge(profiles: list[dict]) -> Merged:
     """Adds up the counters of every site, and of every layout class."""
     merged = Merged()
+    merged.graphs = {
+        counter: sum(profile.get("graphs", {}).get(counter, 0) for profile in profiles) for counter in GRAPH_COUNTERS
+    }
     sites: dict[str, dict] = {}
     for profile in profiles:
         merged.processes.append(profile.get("process", {}))
@@ -150,8 +167,13 @@ def _merge_layouts(into: list[dict], layouts: list[dict]) -> None:
 
 
 def moved(site: dict) -> int:
-    """Bytes copied because of a site, hidden copies included."""
-    return site["bytes_copied"] + site["bytes_copied_back"] + site["bytes_hidden"]
+    """Bytes copied because of a site, by replays of graphs too, hidden copies included."""
+    return copied(site) + site["bytes_hidden"]
+
+
+def copied(site: dict) -> int:
+    """Bytes of the copies that were made at a site, by replays of graphs too."""
+    return site["bytes_copied"] + site["bytes_copied_back"] + site["bytes_replayed"]
 
 
 def load(paths: list[str]) -> Merged:

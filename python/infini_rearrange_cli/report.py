@@ -18,32 +18,42 @@ def human(count: int) -> str:
     raise AssertionError("unreachable")
 
 
-HEADINGS = (
-    "site",
-    "calls",
-    "as it is",
-    "copied",
-    "back",
-    "hidden",
-    "passed",
-    "refused",
-    "bytes copied",
-    "bytes hidden",
+def device_time(site: dict) -> str:
+    """What the copies of a site took on the device, by the bytes of those that were timed; empty where none was."""
+    if not site["bytes_timed"]:
+        return ""
+    milliseconds = site["ns_timed"] / site["bytes_timed"] * profiles.copied(site) / 1e6
+    return f"{milliseconds:.3f} ms ({site['timed']} timed)"
+
+
+# Heading, cell, and whether the column is there even where it says nothing.
+COLUMNS = (
+    ("site", lambda site: site["site"], True),
+    ("calls", lambda site: str(site["calls"]), True),
+    ("as it is", lambda site: str(site["contiguous"]), True),
+    ("copied", lambda site: str(site["copied"]), True),
+    ("back", lambda site: str(site["copied_back"]), True),
+    ("captured", lambda site: str(site["captured"]), False),
+    ("replayed", lambda site: str(site["replayed"]), False),
+    ("hidden", lambda site: str(site["hidden"]), True),
+    ("passed", lambda site: str(site["passed"]), True),
+    ("refused", lambda site: str(site["refused"]), True),
+    ("bytes copied", lambda site: human(site["bytes_copied"] + site["bytes_copied_back"]), True),
+    ("bytes replayed", lambda site: human(site["bytes_replayed"]), False),
+    ("bytes hidden", lambda site: human(site["bytes_hidden"]), True),
+    ("device time", device_time, False),
 )
+NOTHING = ("", "0", "0 B")
 
 
-def rows(merged: profiles.Merged) -> list[tuple[str, ...]]:
-    """The cells of the table, one row a site, those that move most first."""
-    return [
-        (
-            site["site"],
-            *(str(site[counter]) for counter in ("calls", "contiguous", "copied", "copied_back", "hidden", "passed")),
-            str(site["refused"]),
-            human(site["bytes_copied"] + site["bytes_copied_back"]),
-            human(site["bytes_hidden"]),
-        )
-        for site in merged.sites
-    ]
+def cells(merged: profiles.Merged) -> list[tuple[str, ...]]:
+    """The table: headings, then one row a site, those that move most first."""
+    columns = []
+    for heading, cell, always in COLUMNS:
+        column = [cell(site) for site in merged.sites]
+        if always or any(text not in NOTHING for text in column):
+            columns.append([heading, *column])
+    return list(zip(*columns, strict=True))
 
 
 def layout_lines(merged: profiles.Merged) -> list[str]:
@@ -61,15 +71,19 @@ def layout_lines(merged: profiles.Merged) -> list[str]:
 
 def table(merged: profiles.Merged) -> str:
     """The table and the layouts as plain text."""
-    cells = [HEADINGS, *rows(merged)]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(HEADINGS))]
+    rows = cells(merged)
+    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
     lines = []
-    for number, row in enumerate(cells):
+    for number, row in enumerate(rows):
         first = row[0].ljust(widths[0])
         rest = (cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
         lines.append("  ".join([first, *rest]))
         if number == 0:
             lines.append("  ".join("-" * width for width in widths))
+    if merged.graphs.get("replays") or merged.graphs.get("captured"):
+        graphs = merged.graphs
+        lines += ["", f"graphs: {graphs['captured']} captured, {graphs['live']} live, {graphs['replays']} replays, "]
+        lines[-1] += f"{graphs['updates']} task group updates"
     layouts = layout_lines(merged)
     if layouts:
         lines += ["", *layouts]

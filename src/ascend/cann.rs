@@ -24,7 +24,7 @@ pub fn machine() -> &'static Platform {
 }
 
 /// A library that the process has loaded already; one that nobody loaded is of no interest.
-fn loaded(name: &str) -> Option<Library> {
+pub(super) fn loaded(name: &str) -> Option<Library> {
     const RTLD_LAZY: c_int = 1;
     const RTLD_NOLOAD: c_int = 4;
     // SAFETY: RTLD_NOLOAD runs no initializer: it only takes another handle on a library that is there.

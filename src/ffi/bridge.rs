@@ -2,7 +2,7 @@
 //!
 //! Every `extern "Rust"` function runs under [`super::guard`]: a panic becomes an error, never an abort.
 
-use super::{admin, copy, hook};
+use super::{admin, copy, graph, hook, timing};
 
 #[cxx::bridge(namespace = "infini")]
 #[allow(missing_docs, clippy::missing_safety_doc, clippy::ptr_arg)] // cxx passes rust::Vec as &Vec
@@ -20,6 +20,14 @@ pub(crate) mod generated {
         /// c10::ScalarType.
         dtype: i8,
         on_npu: bool,
+    }
+
+    /// When a call runs: now, at the replays of a graph, or as the update of a captured call.
+    #[derive(Clone, Copy)]
+    struct Execution {
+        /// Number of the graph that captures the call, 0 for none.
+        graph: u64,
+        update: bool,
     }
 
     /// What to do with one tensor before the operator runs, and after.
@@ -77,20 +85,35 @@ pub(crate) mod generated {
     extern "Rust" {
         fn hook_targets() -> Result<Vec<String>>;
         fn hook_attach(operator_name: &str, arguments: &Vec<String>) -> Result<Attached>;
-        unsafe fn hook_decide(id: u32, tensors: &[TensorArg], decisions: &mut [Decision]) -> Result<Decided>;
+        unsafe fn hook_decide(
+            id: u32,
+            tensors: &[TensorArg],
+            execution: Execution,
+            decisions: &mut [Decision],
+        ) -> Result<Decided>;
         fn hook_unknown_arguments(operator_name: &str, arguments: &Vec<String>) -> Result<String>;
         fn hook_not_registered(names: &Vec<String>) -> Result<()>;
         fn hook_site(site: u32) -> Result<String>;
-        fn hook_copied_back(site: u32, bytes: u64) -> Result<()>;
+        fn hook_copied_back(site: u32, bytes: u64, execution: Execution) -> Result<()>;
 
         fn contiguous_passed(site: &str) -> Result<()>;
         unsafe fn contiguous_decide(site: &str, tensor: &TensorArg) -> Result<Decided>;
         fn contiguous_traced(site: &str) -> Result<Decided>;
-        unsafe fn copied(site: &str, tensor: &TensorArg) -> Result<()>;
+        unsafe fn copied(site: &str, tensor: &TensorArg, execution: Execution) -> Result<()>;
 
         unsafe fn copy_on_host(dst: &TensorArg, dst_base: *mut u8, src: &TensorArg, src_base: *const u8) -> Result<()>;
         unsafe fn simplify_copy(dst: &TensorArg, src: &TensorArg) -> Result<SimplifiedCopy>;
         unsafe fn check_out(dst: &TensorArg, dst_base: usize, src: &TensorArg, src_base: usize) -> Result<()>;
+
+        fn graph_begun() -> Result<u64>;
+        fn graph_ended(graph: u64) -> Result<()>;
+        fn graph_replayed(graph: u64) -> Result<()>;
+        fn graph_updated() -> Result<()>;
+        fn graph_released(graph: u64) -> Result<()>;
+
+        fn timing() -> bool;
+        fn times_next(site: &str) -> Result<u32>;
+        unsafe fn copy_timed(timed: u32, bytes: u64, start: usize, end: usize) -> Result<()>;
 
         fn configure() -> Result<()>;
         fn scope_push(directives: &str, name: &str, activate: bool) -> Result<i64>;
@@ -108,4 +131,6 @@ pub(crate) mod generated {
 
 use admin::*;
 use copy::*;
+use graph::*;
 use hook::*;
+use timing::*;

@@ -1,7 +1,7 @@
 //! Copies that C++ wants planned or run.
 
-use super::bridge::generated::{SimplifiedCopy, TensorArg};
-use super::{FfiError, guard, tensor};
+use super::bridge::generated::{Execution, SimplifiedCopy, TensorArg};
+use super::{FfiError, guard, how, tensor};
 use crate::layout::Layout;
 use crate::plan::Plan;
 use crate::{host, policy};
@@ -77,10 +77,10 @@ pub(super) unsafe fn check_out(
 
 /// # Safety
 /// The argument's pointers are live.
-pub(super) unsafe fn copied(site: &str, argument: &TensorArg) -> Result<(), FfiError> {
+pub(super) unsafe fn copied(site: &str, argument: &TensorArg, execution: Execution) -> Result<(), FfiError> {
     guard(|| {
         // SAFETY: as promised by the caller.
-        policy::copied(site, &unsafe { tensor(argument) });
+        policy::copied(site, &unsafe { tensor(argument) }, how(execution));
         Ok(())
     })
 }

@@ -1,7 +1,7 @@
 //! The hook's questions.
 
 use super::bridge::generated::{self as bridge, Attached, Decided, TensorArg, Verdict};
-use super::{FfiError, guard, tensor};
+use super::{FfiError, guard, how, tensor};
 use crate::policy::{self, Action};
 
 /// Tensors that a call is decided on without allocating.
@@ -36,6 +36,7 @@ pub(super) fn hook_not_registered(names: &[String]) -> Result<(), FfiError> {
 pub(super) unsafe fn hook_decide(
     id: u32,
     tensors: &[TensorArg],
+    execution: bridge::Execution,
     decisions: &mut [bridge::Decision],
 ) -> Result<Decided, FfiError> {
     guard(|| {
@@ -44,16 +45,17 @@ pub(super) unsafe fn hook_decide(
         // SAFETY: as promised by the caller.
         let tensor_at = |index: usize| unsafe { tensor(&tensors[index]) };
         let count = tensors.len();
+        let execution = how(execution);
         let verdict = if count <= INLINE && count > 0 {
             let all: [policy::Tensor<'_>; INLINE] = std::array::from_fn(|index| tensor_at(index.min(count - 1)));
             let mut decided = [nothing; INLINE];
-            let verdict = policy::decide(operator, &all[..count], &mut decided[..count]);
+            let verdict = policy::decide(operator, &all[..count], execution, &mut decided[..count]);
             hand_over(&decided[..count], decisions);
             verdict
         } else {
             let all: Vec<_> = (0..count).map(tensor_at).collect();
             let mut decided = vec![nothing; count];
-            let verdict = policy::decide(operator, &all, &mut decided);
+            let verdict = policy::decide(operator, &all, execution, &mut decided);
             hand_over(&decided, decisions);
             verdict
         };
@@ -86,10 +88,10 @@ pub(super) fn hook_site(site: u32) -> Result<String, FfiError> {
     guard(|| policy::site(site).map(|site| site.name().to_owned()).ok_or_else(|| FfiError(format!("no site {site}"))))
 }
 
-pub(super) fn hook_copied_back(site: u32, bytes: u64) -> Result<(), FfiError> {
+pub(super) fn hook_copied_back(site: u32, bytes: u64, execution: bridge::Execution) -> Result<(), FfiError> {
     guard(|| {
         if let Some(site) = policy::site(site) {
-            site.count_copied_back(bytes);
+            policy::copied_back(site, bytes, how(execution));
         }
         Ok(())
     })

@@ -3,13 +3,15 @@
 mod admin;
 mod bridge;
 mod copy;
+mod graph;
 mod hook;
+mod timing;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use bridge::generated::TensorArg;
 
-use crate::policy::Tensor;
+use crate::policy::{self, Tensor};
 
 /// An error on its way to C++, where it becomes an exception with this text.
 #[derive(Debug, thiserror::Error)]
@@ -32,6 +34,15 @@ fn guard<T>(body: impl FnOnce() -> Result<T, FfiError>) -> Result<T, FfiError> {
             .unwrap_or_else(|| "no text".to_owned());
         Err(FfiError(format!("infini_rearrange: internal error ({text}); please report it")))
     })
+}
+
+/// When what C++ tells of runs.
+fn how(execution: bridge::generated::Execution) -> policy::Execution {
+    match execution {
+        bridge::generated::Execution { update: true, .. } => policy::Execution::Update,
+        bridge::generated::Execution { graph: 0, .. } => policy::Execution::Eager,
+        bridge::generated::Execution { graph, .. } => policy::Execution::Captured(graph),
+    }
 }
 
 /// The tensor behind an argument.

@@ -4,9 +4,10 @@
 
 use crate::contract::{Contract, Row, Unmet};
 use crate::layout::{Contiguity, Layout, contiguity, rows_ok};
-use crate::profile::{self, Outcome, Site};
+use crate::profile::{self, CopyKind, Outcome, Site};
 
 use super::directives::Policy;
+use super::execution::Execution;
 use super::hooked::{HookedOperator, Slot};
 use super::message::{self, Note, Refused};
 use super::settings::settings;
@@ -97,9 +98,11 @@ pub struct Refusal {
 pub fn decide(
     operator: &HookedOperator,
     tensors: &[Tensor<'_>],
+    execution: Execution,
     decisions: &mut [Decision],
 ) -> Result<Verdict, Refusal> {
-    let mut call = Call { operator, given: 0, name: None, refused: Vec::new() };
+    let counted = execution.counts() && !operator.is_query();
+    let mut call = Call { operator, execution, counted, given: 0, name: None, refused: Vec::new() };
     let mut unmet = false;
     for tensor in tensors {
         call.given |= 1u64.checked_shl(tensor.slot).unwrap_or(0);
@@ -120,7 +123,7 @@ pub fn decide(
             if decision.action != Action::Pass {
                 verdict = Verdict::Act;
             }
-            if let (Some(slot), false) = (operator.slot(tensor.slot), operator.is_query())
+            if let (Some(slot), true) = (operator.slot(tensor.slot), counted)
                 && slot.has_contract()
             {
                 slot.site.count_contiguous();
@@ -133,6 +136,9 @@ pub fn decide(
 
 struct Call<'a> {
     operator: &'a HookedOperator,
+    execution: Execution,
+    /// False for a call that is not one of its own: a query, or an update.
+    counted: bool,
     given: u64,
     name: Option<String>,
     refused: Vec<Refused>,
@@ -198,7 +204,7 @@ impl Call<'_> {
         if let Step::Refuse(reason) = step {
             let refused = Refused::new(site, tensor, row, reason, &directive);
             self.refused.push(refused);
-            if !self.operator.is_query() {
+            if self.counted {
                 count_refused(site, tensor);
             }
         }
@@ -211,24 +217,31 @@ impl Call<'_> {
     }
 
     fn settle(&self, tensor: &Tensor<'_>, slot: &Slot, site: &'static Site, step: Step) -> Action {
-        let query = self.operator.is_query();
         match step {
             Step::Do(action @ (Action::Pass | Action::Restride)) => {
-                if !query && slot.has_contract() {
+                if self.counted && slot.has_contract() {
                     site.count_contiguous();
                 }
                 action
             }
             // Only the shapes are looked at, so that a copy would be made for nothing.
-            Step::Do(_) if query => Action::Placeholder,
+            Step::Do(_) if self.operator.is_query() => Action::Placeholder,
             // The copy itself counts, and speaks: see message::copied.
             Step::Do(action) => {
-                site.count_call();
+                if self.counted {
+                    site.count_call();
+                }
                 action
             }
-            Step::Hidden(_) | Step::PassUnmet(_) if query => Action::Pass,
+            Step::Hidden(_) | Step::PassUnmet(_) if !self.counted => Action::Pass,
             Step::Hidden(note) => {
-                site.count_hidden(tensor.bytes());
+                match self.execution {
+                    Execution::Captured(graph) => {
+                        site.count_call();
+                        profile::copy_captured(graph, site, CopyKind::Hidden, tensor.bytes());
+                    }
+                    _ => site.count_hidden(tensor.bytes()),
+                }
                 message::observed(site, tensor, Outcome::Hidden, self.policy(site).0, &note);
                 Action::Pass
             }

@@ -3,10 +3,11 @@
 use std::sync::{PoisonError, RwLock};
 
 use crate::contract::{Contract, Row};
-use crate::profile::{self, Outcome, Site};
+use crate::profile::{self, CopyKind, Outcome, Site};
 
 use super::decide::Tensor;
 use super::directives::Policy;
+use super::execution::Execution;
 use super::scope;
 
 /// Takes what is said: a level (10 debug, 20 info, 30 warning, 40 error, as in Python's logging), the first lines, and the
@@ -65,19 +66,41 @@ fn avoid_line(site: &Site, tensor: &Tensor<'_>, said: Option<&str>) -> String {
     avoid.map(|text| format!("  avoid   {text}")).unwrap_or_default()
 }
 
-/// A copy was made at a site: counts it, keeps its layout, and says so where the policy is `warn`.
-pub fn copied(site_name: &str, tensor: &Tensor<'_>) {
+/// The site of a copy that its caller named so, or did not name.
+pub fn copy_site(name: &str) -> &str {
+    if name.is_empty() { "infini.rearrange" } else { name }
+}
+
+/// A copy was made at a site, or captured: counts it, keeps its layout, and says so where the policy is `warn`. The copy of
+/// an update is the captured one once more, and nothing is said or counted.
+pub fn copied(site_name: &str, tensor: &Tensor<'_>, execution: Execution) {
     let named = !site_name.is_empty();
-    let site = profile::site(if named { site_name } else { "infini.rearrange" });
+    let site = profile::site(copy_site(site_name));
     if tensor.bytes() == 0 {
         // Nothing was launched.
-        site.count_contiguous();
+        if execution.counts() {
+            site.count_contiguous();
+        }
         return;
     }
-    site.count_copied(tensor.bytes());
+    match execution {
+        Execution::Eager => site.count_copied(tensor.bytes()),
+        Execution::Captured(graph) => profile::copy_captured(graph, site, CopyKind::Made, tensor.bytes()),
+        Execution::Update => return,
+    }
     // Without a site the copy is what the caller asked for: nothing to warn about.
     let policy = if named { scope::policy_at(site).0 } else { Policy::Auto };
-    observed(site, tensor, Outcome::Copied, policy, &Note::default());
+    let note = Note { captured: matches!(execution, Execution::Captured(_)), ..Note::default() };
+    observed(site, tensor, Outcome::Copied, policy, &note);
+}
+
+/// So many bytes were copied back into the caller's layout, or that was captured.
+pub fn copied_back(site: &'static Site, bytes: u64, execution: Execution) {
+    match execution {
+        Execution::Eager => site.count_copied_back(bytes),
+        Execution::Captured(graph) => profile::copy_captured(graph, site, CopyKind::Made, bytes),
+        Execution::Update => {}
+    }
 }
 
 /// What a row adds to a message.
@@ -86,11 +109,13 @@ pub(super) struct Note {
     avoid: Option<String>,
     /// Said once under `auto` too: a cache that is not contiguous is worth knowing of, whatever the operator does with it.
     once: bool,
+    /// The copy runs at every replay of a graph.
+    captured: bool,
 }
 
 impl Note {
     pub(super) fn of(row: &Row) -> Self {
-        Note { avoid: row.avoid.clone(), once: row.contract == Contract::Cache }
+        Note { avoid: row.avoid.clone(), once: row.contract == Contract::Cache, captured: false }
     }
 }
 
@@ -104,6 +129,9 @@ pub(super) fn observed(site: &'static Site, tensor: &Tensor<'_>, outcome: Outcom
     }
     let bytes = human(tensor.bytes());
     let what = match outcome {
+        Outcome::Copied if note.captured => {
+            format!("needs a contiguous tensor; captured into a graph: copies {bytes} at every replay")
+        }
         Outcome::Copied => format!("needs a contiguous tensor; copied {bytes}"),
         Outcome::Hidden => format!("is not contiguous; the operator itself copies {bytes} at every call (hidden copy)"),
         _ => format!("is not contiguous and is passed on as it is ({bytes} are not copied)"),

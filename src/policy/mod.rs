@@ -3,6 +3,7 @@
 mod decide;
 pub mod directives;
 mod dtype;
+mod execution;
 mod hooked;
 mod message;
 mod scope;
@@ -14,8 +15,9 @@ pub use decide::{
 };
 pub use directives::{DirectiveError, Directives, Policy};
 pub use dtype::dtype_name;
+pub use execution::Execution;
 pub use hooked::{AttachError, HookedOperator, attach, hooked, not_registered, targets, unknown_arguments};
-pub use message::{Speaker, copied, set_speaker, speak};
+pub use message::{Speaker, copied, copied_back, copy_site, set_speaker, speak};
 pub use scope::{ScopeError, active, pop, push};
 pub use settings::{SettingsError, contracts, settings};
 pub use sites::{intern, site};

@@ -64,6 +64,7 @@ pub fn sites() -> Vec<&'static Site> {
 
 /// Sets every counter to zero and forgets the layouts.
 pub fn reset() {
+    super::graphs::reset();
     for site in sites() {
         site.reset();
     }

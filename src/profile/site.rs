@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::layout::Layout;
 
-use super::mode::counting;
+use super::mode::{counting, timing};
 
 /// What was done about a layout that did not meet the demand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -36,6 +36,10 @@ pub struct Counters {
     pub copied: u64,
     /// Copies made back into the caller's layout.
     pub copied_back: u64,
+    /// Copies recorded in graphs; they run at replays.
+    pub captured: u64,
+    /// Copies that replays of graphs made.
+    pub replayed: u64,
     /// Copies the operator made inside.
     pub hidden: u64,
     /// Calls refused.
@@ -46,8 +50,16 @@ pub struct Counters {
     pub bytes_copied: u64,
     /// Bytes copied back.
     pub bytes_copied_back: u64,
+    /// Bytes of the copies that replays made.
+    pub bytes_replayed: u64,
     /// Bytes of the hidden copies.
     pub bytes_hidden: u64,
+    /// Copies whose device time was measured.
+    pub timed: u64,
+    /// Bytes of those.
+    pub bytes_timed: u64,
+    /// Their device time, in nanoseconds.
+    pub ns_timed: u64,
 }
 
 /// A layout and how often it was met.
@@ -80,12 +92,20 @@ pub struct Site {
     contiguous: AtomicU64,
     copied: AtomicU64,
     copied_back: AtomicU64,
+    captured: AtomicU64,
+    replayed: AtomicU64,
     hidden: AtomicU64,
     refused: AtomicU64,
     passed: AtomicU64,
     bytes_copied: AtomicU64,
     bytes_copied_back: AtomicU64,
+    bytes_replayed: AtomicU64,
     bytes_hidden: AtomicU64,
+    /// Copies that could have been timed.
+    timeable: AtomicU64,
+    timed: AtomicU64,
+    bytes_timed: AtomicU64,
+    ns_timed: AtomicU64,
     layouts: Mutex<Vec<LayoutCount>>,
     advice: OnceLock<String>,
     stands_for: OnceLock<&'static Site>,
@@ -142,6 +162,38 @@ impl Site {
     pub fn count_copied_back(&self, bytes: u64) {
         add(&self.copied_back, 1);
         add(&self.bytes_copied_back, bytes);
+    }
+
+    /// Whether the copy that is about to be made here is one to time: the first, and then one in as many as the mode says.
+    pub fn times_next(&self) -> bool {
+        match timing() {
+            0 => false,
+            every => self.timeable.fetch_add(1, Relaxed).is_multiple_of(u64::from(every)),
+        }
+    }
+
+    /// A copy of so many bytes took so much device time.
+    pub fn count_timed(&self, bytes: u64, ns: u64) {
+        add(&self.timed, 1);
+        add(&self.bytes_timed, bytes);
+        add(&self.ns_timed, ns);
+    }
+
+    /// So many copies, or copies back, were recorded in a graph.
+    pub(super) fn count_captured(&self, copies: u64) {
+        add(&self.captured, copies);
+    }
+
+    /// A replay made so many copies, of so many bytes together.
+    pub(super) fn count_replayed(&self, copies: u64, bytes: u64) {
+        add(&self.replayed, copies);
+        add(&self.bytes_replayed, bytes);
+    }
+
+    /// The operator copied inside while a graph was replayed.
+    pub(super) fn count_hidden_replayed(&self, copies: u64, bytes: u64) {
+        add(&self.hidden, copies);
+        add(&self.bytes_hidden, bytes);
     }
 
     /// The operator copies so many bytes inside.
@@ -208,12 +260,18 @@ impl Site {
             contiguous,
             copied: self.copied.load(Relaxed),
             copied_back: self.copied_back.load(Relaxed),
+            captured: self.captured.load(Relaxed),
+            replayed: self.replayed.load(Relaxed),
             hidden: self.hidden.load(Relaxed),
             refused: self.refused.load(Relaxed),
             passed: self.passed.load(Relaxed),
             bytes_copied: self.bytes_copied.load(Relaxed),
             bytes_copied_back: self.bytes_copied_back.load(Relaxed),
+            bytes_replayed: self.bytes_replayed.load(Relaxed),
             bytes_hidden: self.bytes_hidden.load(Relaxed),
+            timed: self.timed.load(Relaxed),
+            bytes_timed: self.bytes_timed.load(Relaxed),
+            ns_timed: self.ns_timed.load(Relaxed),
         }
     }
 
@@ -223,12 +281,19 @@ impl Site {
             &self.contiguous,
             &self.copied,
             &self.copied_back,
+            &self.captured,
+            &self.replayed,
             &self.hidden,
             &self.refused,
             &self.passed,
             &self.bytes_copied,
             &self.bytes_copied_back,
+            &self.bytes_replayed,
             &self.bytes_hidden,
+            &self.timeable,
+            &self.timed,
+            &self.bytes_timed,
+            &self.ns_timed,
         ] {
             counter.store(0, Relaxed);
         }

@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::{Counters, LayoutCount, Outcome, Site, sites};
+use super::{Counters, GraphFigures, LayoutCount, Outcome, Site, graph_figures, sites};
 
 /// The value of `schema` in every profile.
 pub const SCHEMA: &str = "infini-rearrange.profile";
@@ -114,6 +114,9 @@ pub struct Snapshot {
     /// Whose figures.
     #[serde(default)]
     pub process: Process,
+    /// Captured graphs.
+    #[serde(default)]
+    pub graphs: GraphFigures,
     /// Sites that were called, by name.
     pub sites: Vec<SiteFigures>,
 }
@@ -168,6 +171,7 @@ pub fn snapshot() -> Snapshot {
         schema: SCHEMA.to_owned(),
         version: VERSION,
         process: Process { pid: std::process::id(), rank, started: started(), written: unix_seconds() },
+        graphs: graph_figures(),
         sites: sites()
             .into_iter()
             .map(SiteFigures::of)

@@ -5,7 +5,7 @@
 
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-use infini_rearrange::policy::{self, Action, Decision, Refusal, Tensor, Verdict};
+use infini_rearrange::policy::{self, Action, Decision, Execution, Refusal, Tensor, Verdict};
 use infini_rearrange::profile::{self, Counters, Outcome};
 
 use Action::{Copy, CopyInOut, Pass, Placeholder, Restride};
@@ -118,7 +118,7 @@ fn call(
 ) -> Result<(Verdict, Vec<Decision>), Refusal> {
     let tensors: Vec<_> = given.iter().map(|(name, view)| tensor(slot(operator, schema, name), *view)).collect();
     let mut decisions = vec![Decision { action: Pass, site: u32::MAX }; tensors.len()];
-    let verdict = policy::decide(operator, &tensors, &mut decisions)?;
+    let verdict = policy::decide(operator, &tensors, Execution::Eager, &mut decisions)?;
     let acts = decisions.iter().any(|decision| decision.action != Pass);
     assert_eq!(verdict == Verdict::Act, acts, "the verdict says whether there is anything to do: {decisions:?}");
     Ok((verdict, decisions))
@@ -227,7 +227,7 @@ fn a_decision_names_the_site_that_counts_the_copy() {
     assert_eq!((decisions[0].action, decisions[1].action), (Copy, Pass));
     let site = policy::site(decisions[0].site).expect("a number of a site");
     assert_eq!(site.name(), "t::counted.a");
-    policy::copied("t::counted.a", &tensor(0, COLUMNS));
+    policy::copied("t::counted.a", &tensor(0, COLUMNS), Execution::Eager);
     let counters = site.counters();
     assert_eq!((counters.calls, counters.copied, counters.bytes_copied), (1, 1, BYTES));
     assert_eq!(self::counters("t::counted.b").contiguous, 1);
@@ -419,7 +419,7 @@ fn warnings_come_at_doubling_counts() {
     let warn = Scope::new("warn", "");
     for _ in 0..9 {
         call(operator, &SCHEMA, &[("key", COLUMNS), ("hidden", COLUMNS), ("cache", COLUMNS)]).expect("warn");
-        policy::copied("t::warned.key", &tensor(0, COLUMNS)); // as whoever made the copy does
+        policy::copied("t::warned.key", &tensor(0, COLUMNS), Execution::Eager); // as whoever made the copy does
     }
     drop(warn);
     let key = said("t::warned.key");
@@ -441,7 +441,7 @@ fn warnings_come_at_doubling_counts() {
     // `auto` copies in silence, and tells once of what it does not copy.
     for _ in 0..3 {
         call(operator, &SCHEMA, &[("key", ROWS), ("hidden", ROWS), ("cache", ROWS)]).expect("auto");
-        policy::copied("t::warned.key", &tensor(0, ROWS));
+        policy::copied("t::warned.key", &tensor(0, ROWS), Execution::Eager);
     }
     let counts = ["key", "hidden", "cache"].map(|argument| said(&format!("t::warned.{argument}")).len());
     assert_eq!(counts, [4, 4, 5]);

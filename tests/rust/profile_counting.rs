@@ -212,11 +212,22 @@ fn off_keeps_nothing() {
 
 #[test]
 fn modes() {
-    for (text, mode) in [("", Mode::Count), ("count", Mode::Count), (" off ", Mode::Off)] {
+    let time = |every| Mode::Time { every };
+    for (text, mode) in [
+        ("", Mode::Count),
+        ("count", Mode::Count),
+        (" off ", Mode::Off),
+        ("time", time(1)),
+        ("time:1/1", time(1)),
+        ("time:1/16", time(16)),
+    ] {
         assert_eq!(text.parse::<Mode>(), Ok(mode), "{text:?}");
     }
-    for text in ["on", "time", "time:1/16", "Count", "0"] {
+    for text in ["on", "time:", "time:16", "time:1/0", "time:1/-3", "time:1/", "Count", "0"] {
         let message = text.parse::<Mode>().expect_err(text).to_string();
-        assert_eq!(message, format!("INFINI_PROFILE: \"{text}\" is not a mode; allowed: count, off"));
+        assert_eq!(
+            message,
+            format!("INFINI_PROFILE: \"{text}\" is not a mode; allowed: count, time, time:1/N (one copy in N), off")
+        );
     }
 }

@@ -62,8 +62,10 @@ fn what_the_json_holds() {
         value["sites"],
         json!([{
             "site": "ns::json_op.key", "op": "ns::json_op", "arg": "key",
-            "calls": 2, "contiguous": 0, "copied": 1, "copied_back": 0, "hidden": 1, "refused": 0, "passed": 0,
-            "bytes_copied": 384, "bytes_copied_back": 0, "bytes_hidden": u64::MAX / 2,
+            "calls": 2, "contiguous": 0, "copied": 1, "copied_back": 0, "captured": 0, "replayed": 0, "hidden": 1,
+            "refused": 0, "passed": 0,
+            "bytes_copied": 384, "bytes_copied_back": 0, "bytes_replayed": 0, "bytes_hidden": u64::MAX / 2,
+            "timed": 0, "bytes_timed": 0, "ns_timed": 0,
             "layouts": [{
                 "dtype": "bf16", "shape": [3, 64], "strides": [192, 1], "offset": 128, "count": 1, "outcome": "copied",
                 "diagnosis": "columns 128..192 of rows of 192",
