@@ -37,12 +37,14 @@ class Graphs:
 
     def end(self, npu_graph) -> None:
         """The capture has ended well."""
+        _abandon()
         with self._lock:
             self._capturing = 0
         _ops._graph_ended(number_of(npu_graph))
 
     def forget(self, npu_graph) -> None:
         """The graph can no longer be replayed."""
+        _abandon()
         self.release(npu_graph.__dict__.pop(_ATTRIBUTE, 0))
 
     def release(self, number: int) -> None:
@@ -74,6 +76,20 @@ def number_of(npu_graph) -> int:
 
 
 _graphs = Graphs()
+
+
+class _Prepared(threading.local):
+    """The handler that prepared the call of this thread; one that it hands on to leaves the call alone."""
+
+    handler: type | None = None
+
+
+_prepared = _Prepared()
+
+
+def _abandon() -> None:
+    _prepared.handler = None
+    _ops._graph_abandon()
 
 
 def _wrap_graph_class(module) -> None:
@@ -210,16 +226,23 @@ def _rearranging(handler):
 
         @classmethod
         def prepare_capture(cls, func, args, kwargs):
+            if _prepared.handler is not None:
+                return super().prepare_capture(func, args, kwargs)
             args, kwargs = _prepare(func, args, kwargs or {})
+            _prepared.handler = Rearranging
             try:
                 return super().prepare_capture(func, args, kwargs)
             except BaseException:
-                _ops._graph_abandon()
+                _abandon()
                 raise
 
         @classmethod
         def postprocess_result(cls, result, kwargs):
-            return _finish(super().postprocess_result(result, kwargs))
+            result = super().postprocess_result(result, kwargs)
+            if _prepared.handler is not Rearranging:
+                return result
+            _prepared.handler = None
+            return _finish(result)
 
     Rearranging.__name__ = handler.__name__
     Rearranging.__qualname__ = handler.__qualname__

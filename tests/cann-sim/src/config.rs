@@ -1,6 +1,7 @@
 //! What is simulated: the chip, the CANN version, the size of the memory. Read once from the environment.
 
 use std::sync::OnceLock;
+use std::time::Duration;
 
 /// A CANN version as the simulation tells it to its callers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +32,7 @@ struct Config {
     soc: &'static str,
     version: &'static Version,
     memory: usize,
+    timeout: Duration,
 }
 
 /// A setting that names nothing we know is a mistake of the person who runs the test. There is no call to report it
@@ -56,7 +58,12 @@ fn config() -> &'static Config {
                 refuse("CANN_SIM_MEMORY", &text, "a number of bytes, or with K, M or G behind it (1M at least)")
             }),
         };
-        Config { soc, version, memory }
+        let timeout = match std::env::var("CANN_SIM_TIMEOUT") {
+            Err(_) => Duration::from_secs(30),
+            Ok(text) => parse_seconds(&text)
+                .unwrap_or_else(|| refuse("CANN_SIM_TIMEOUT", &text, "a number of seconds above 0, at most 86400")),
+        };
+        Config { soc, version, memory, timeout }
     })
 }
 
@@ -72,6 +79,11 @@ pub fn parse_size(text: &str) -> Option<usize> {
     (1 << 20..=1 << 40).contains(&size).then_some(size)
 }
 
+fn parse_seconds(text: &str) -> Option<Duration> {
+    let seconds = text.trim().parse::<f64>().ok().filter(|s| *s > 0.0 && *s <= 86_400.0)?;
+    Some(Duration::from_secs_f64(seconds))
+}
+
 /// Name of the simulated chip (`CANN_SIM_SOC`).
 pub fn soc() -> &'static str {
     config().soc
@@ -85,4 +97,9 @@ pub fn version() -> &'static Version {
 /// Bytes of device memory (`CANN_SIM_MEMORY`).
 pub fn memory() -> usize {
     config().memory
+}
+
+/// How long a task waits for an external event before it fails (`CANN_SIM_TIMEOUT`, seconds).
+pub fn timeout() -> Duration {
+    config().timeout
 }

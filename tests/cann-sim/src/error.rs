@@ -14,8 +14,25 @@ pub mod code {
     pub const RT_INVALID_DEVICE: i32 = 107_001;
     pub const RT_CONTEXT_NULL: i32 = 107_002;
     pub const RT_STREAM_CONTEXT: i32 = 107_003;
+    pub const RT_FILE_OPEN: i32 = 107_009;
     pub const RT_INVALID_HANDLE: i32 = 107_017;
+    pub const RT_WAIT_TIMEOUT: i32 = 107_019;
     pub const RT_STREAM_SYNC_TIMEOUT: i32 = 107_020;
+    pub const RT_CAPTURE_DEPENDENCY: i32 = 107_024;
+    pub const RT_STREAM_UNJOINED: i32 = 107_025;
+    pub const RT_MODEL_CAPTURED: i32 = 107_026;
+    pub const RT_STREAM_CAPTURED: i32 = 107_027;
+    pub const RT_EVENT_CAPTURED: i32 = 107_028;
+    pub const RT_STREAM_NOT_CAPTURED: i32 = 107_029;
+    pub const RT_CAPTURE_MODE_NOT_SUPPORT: i32 = 107_030;
+    pub const RT_STREAM_CAPTURE_IMPLICIT: i32 = 107_031;
+    pub const STREAM_CAPTURE_CONFLICT: i32 = 107_032;
+    pub const STREAM_TASK_GROUP_STATUS: i32 = 107_033;
+    pub const STREAM_TASK_GROUP_INTR: i32 = 107_034;
+    pub const RT_STREAM_CAPTURE_UNMATCHED: i32 = 107_036;
+    pub const RT_STREAM_CAPTURE_WRONG_THREAD: i32 = 107_038;
+    pub const RT_MODEL_UPDATE_FAILED: i32 = 107_040;
+    pub const RT_CAPTURE_MODE_BLOCK_ASYNC: i32 = 107_041;
     pub const NNOP_NULL: i32 = 161_001;
     pub const NNOP_INVALID: i32 = 161_002;
     pub const RT_MEMORY_ALLOCATION: i32 = 207_001;
@@ -23,6 +40,7 @@ pub mod code {
     pub const RT_INTERNAL: i32 = 507_000;
     pub const RT_VECTOR_CORE_EXCEPTION: i32 = 507_035;
     pub const RT_DRV_INTERNAL: i32 = 507_899;
+    pub const RT_STREAM_CAPTURE_INVALIDATED: i32 = 507_903;
 }
 
 /// A failure inside the simulated device: the code that synchronizing will return, and what happened.
@@ -61,6 +79,14 @@ pub fn fail(code: i32, ez: &str, text: String) -> i32 {
     let text = format!("{ez}: {text}\n").replace('\0', " ");
     RECENT.with(|r| *r.borrow_mut() = CString::new(text).ok());
     code
+}
+
+/// The code for the caller of `name`; an error's text is set for `aclGetRecentErrMsg`.
+pub fn report(name: &str, result: Result<(), SimError>) -> i32 {
+    match result {
+        Ok(()) => code::SUCCESS,
+        Err(e) => fail(e.code, "EE9999", format!("{name}: {}", e.text)),
+    }
 }
 
 /// The text of the last failed call of this thread, which is thereby taken; null if there is none.

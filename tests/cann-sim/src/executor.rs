@@ -4,7 +4,7 @@
 use crate::clock::Cost;
 use crate::error::{SimError, code};
 use crate::fault;
-use crate::stream::{self, Work};
+use crate::stream::{self, Kind, Task, Work};
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -81,9 +81,7 @@ pub fn launch(name: &'static str, executor: *mut c_void, stream: *mut c_void) ->
             format!("{name}: the executor was prepared by {}GetWorkspaceSize", found.name),
         );
     }
-    HIDDEN_COPIES.fetch_add(found.cost.hidden_copies, Ordering::Relaxed);
-    HIDDEN_BYTES.fetch_add(found.cost.hidden_bytes, Ordering::Relaxed);
-    stream::submit(stream, name, found.cost, found.run)
+    stream::send(stream, Task { name, kind: Kind::Operator, cost: found.cost, work: found.run })
 }
 
 /// Second phase: puts the prepared work on the stream. The workspace must be there if any was asked for.
@@ -113,7 +111,13 @@ pub fn drop_executor(executor: *const c_void) -> bool {
     executors().get_or_insert_default().remove(&(executor as usize)).is_some()
 }
 
-/// Hidden copies launched so far, and their bytes.
+/// Counts the hidden copies of a task that ran.
+pub fn count_hidden_copies(cost: &Cost) {
+    HIDDEN_COPIES.fetch_add(cost.hidden_copies, Ordering::Relaxed);
+    HIDDEN_BYTES.fetch_add(cost.hidden_bytes, Ordering::Relaxed);
+}
+
+/// Hidden copies run so far, and their bytes; those of a captured operator count with every replay.
 pub fn hidden_copies() -> (u64, u64) {
     (HIDDEN_COPIES.load(Ordering::Relaxed), HIDDEN_BYTES.load(Ordering::Relaxed))
 }

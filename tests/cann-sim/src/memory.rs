@@ -294,6 +294,17 @@ pub fn access(address: usize, size: usize) -> Result<*mut u8, SimError> {
     Ok(device.alias_of(address))
 }
 
+/// Fills a range with [`POISON`].
+///
+/// # Errors
+/// 507899 if any byte lies outside live allocations.
+pub fn poison(address: usize, size: usize) -> Result<(), SimError> {
+    let pointer = access(address, size)?;
+    // SAFETY: the range was just found live.
+    unsafe { std::ptr::write_bytes(pointer, POISON, size) };
+    Ok(())
+}
+
 /// Device addresses that are live right now: start and bytes of each allocation.
 pub fn live() -> Vec<(usize, usize)> {
     device().map(|d| d.table().live.iter().map(|(a, b)| (*a, *b)).collect()).unwrap_or_default()

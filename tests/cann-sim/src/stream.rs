@@ -1,56 +1,35 @@
 //! Streams and events. Each stream has a worker thread that runs its tasks in order and keeps its simulated time.
 
-use crate::clock::{Cost, LAUNCH_NS};
-use crate::error::{SimError, code, fail};
-use crate::{fault, log};
+use crate::clock::Cost;
+use crate::error::{SimError, code, fail, report};
+use crate::graph::Graph;
+use crate::groups::Group;
+use crate::signal::Signal;
+use crate::{capture, groups, log};
 use std::collections::{HashMap, VecDeque};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// What a task does. It can be run again, as replaying a captured task does.
-pub type Work = Arc<dyn Fn() -> Result<(), SimError> + Send + Sync>;
+pub use crate::mark::Mark;
+pub use crate::task::{Kind, Task, Work};
 
-/// One recording of an event: not yet passed (`None`), or the simulated time at which the stream passed it.
-#[derive(Default)]
-pub struct Mark {
-    time: Mutex<Option<u64>>,
-    passed: Condvar,
-}
-
-impl Mark {
-    /// Simulated nanoseconds at which it was passed, if it was.
-    pub fn time(&self) -> Option<u64> {
-        *lock(&self.time)
-    }
-
-    /// Blocks until it is passed.
-    pub fn wait(&self) -> u64 {
-        let mut time = lock(&self.time);
-        loop {
-            match *time {
-                Some(ns) => return ns,
-                None => time = self.passed.wait(time).unwrap_or_else(|e| e.into_inner()),
-            }
-        }
-    }
-
-    fn pass(&self, ns: u64) {
-        *lock(&self.time) = Some(ns);
-        self.passed.notify_all();
-    }
-}
-
-enum Task {
-    Run { name: &'static str, cost: Cost, work: Work },
+enum Item {
+    Run(Task),
     Record(Arc<Mark>),
     Wait(Arc<Mark>),
+    Set(Signal),
+    /// Waiting for a signal that may never be set.
+    Await(Signal),
+    Clear(Arc<Mark>),
+    Update(Arc<Group>, Vec<Task>),
+    Replay(Arc<Graph>),
 }
 
 #[derive(Default)]
 struct State {
-    queue: VecDeque<Task>,
+    queue: VecDeque<Item>,
     busy: bool,
     closed: bool,
     time: u64,
@@ -84,15 +63,23 @@ pub fn create() -> *mut c_void {
 /// The stream behind a handle; null is the default stream.
 ///
 /// # Errors
-/// 107003 for a handle that is not a live stream.
+/// 107003 for a handle that is not a live stream; the text is set for `aclGetRecentErrMsg`.
 pub fn find(handle: *mut c_void) -> Result<Arc<Stream>, i32> {
+    get(handle).map_err(|e| fail(e.code, "EE1001", e.text))
+}
+
+/// As [`find`], with the text in the error.
+///
+/// # Errors
+/// 107003 for a handle that is not a live stream.
+pub fn get(handle: *mut c_void) -> Result<Arc<Stream>, SimError> {
     let mut streams = lock(&STREAMS);
     let streams = streams.get_or_insert_default();
     if handle as usize == DEFAULT {
         return Ok(streams.entry(DEFAULT).or_insert_with(Stream::start).clone());
     }
     streams.get(&(handle as usize)).cloned().ok_or_else(|| {
-        fail(code::RT_STREAM_CONTEXT, "EE1001", format!("{handle:?} is not a stream, or it was destroyed"))
+        SimError::new(code::RT_STREAM_CONTEXT, format!("{handle:?} is not a stream, or it was destroyed"))
     })
 }
 
@@ -108,20 +95,30 @@ pub fn all() -> Vec<Arc<Stream>> {
 pub fn destroy(handle: *mut c_void) -> Result<(), i32> {
     let stream = find(handle)?;
     lock(&STREAMS).get_or_insert_default().remove(&(handle as usize));
+    groups::abandon(handle as usize);
     lock(&stream.state).closed = true;
     stream.changed.notify_all();
     Ok(())
 }
 
-/// Queues work; returns the code for the caller.
+/// Queues work that is no operator; returns the code for the caller.
 pub fn submit(handle: *mut c_void, name: &'static str, cost: Cost, work: Work) -> i32 {
-    match find(handle) {
-        Err(code) => code,
-        Ok(stream) => {
-            stream.push(Task::Run { name, cost, work });
-            code::SUCCESS
-        }
-    }
+    send(handle, Task { name, kind: Kind::Other, cost, work })
+}
+
+/// Queues a task; while the stream captures, it is recorded, and while it updates a task group, it is kept for that.
+/// Returns the code for the caller.
+pub fn send(handle: *mut c_void, task: Task) -> i32 {
+    let name = task.name;
+    report(name, try_send(handle, task))
+}
+
+fn try_send(handle: *mut c_void, task: Task) -> Result<(), SimError> {
+    let stream = get(handle)?;
+    let Some(task) = groups::take(handle as usize, task)? else { return Ok(()) };
+    let Some(task) = capture::take(handle as usize, task)? else { return Ok(()) };
+    stream.push(Item::Run(task));
+    Ok(())
 }
 
 impl Stream {
@@ -138,21 +135,46 @@ impl Stream {
         stream
     }
 
-    fn push(&self, task: Task) {
-        lock(&self.state).queue.push_back(task);
+    fn push(&self, item: Item) {
+        lock(&self.state).queue.push_back(item);
         self.changed.notify_all();
     }
 
     /// Queues the recording of an event.
     pub fn record(&self) -> Arc<Mark> {
         let mark = Arc::new(Mark::default());
-        self.push(Task::Record(mark.clone()));
+        self.push(Item::Record(mark.clone()));
         mark
     }
 
     /// Makes what is queued from now on wait for a mark.
     pub fn wait_for(&self, mark: Arc<Mark>) {
-        self.push(Task::Wait(mark));
+        self.push(Item::Wait(mark));
+    }
+
+    /// Sets a signal behind what is queued.
+    pub fn set(&self, signal: Signal) {
+        self.push(Item::Set(signal));
+    }
+
+    /// Makes what is queued from now on wait for a signal, at most as long as `CANN_SIM_TIMEOUT` says.
+    pub fn wait_for_signal(&self, signal: Signal) {
+        self.push(Item::Await(signal));
+    }
+
+    /// Resets an external event behind what is queued.
+    pub fn clear(&self, mark: Arc<Mark>) {
+        self.push(Item::Clear(mark));
+    }
+
+    /// Replaces the tasks of a group behind what is queued.
+    pub fn update(&self, group: Arc<Group>, tasks: Vec<Task>) {
+        self.push(Item::Update(group, tasks));
+    }
+
+    /// Runs a graph behind what is queued.
+    pub fn replay(&self, graph: Arc<Graph>) {
+        self.push(Item::Replay(graph));
     }
 
     /// Whether nothing is queued or running.
@@ -189,9 +211,9 @@ impl Stream {
     fn work(&self) {
         loop {
             let mut state = lock(&self.state);
-            let task = loop {
+            let item = loop {
                 match state.queue.pop_front() {
-                    Some(task) => break task,
+                    Some(item) => break item,
                     None if state.closed => return,
                     None => state = self.changed.wait(state).unwrap_or_else(|e| e.into_inner()),
                 }
@@ -201,7 +223,7 @@ impl Stream {
             // so that nobody waits for ever.
             let (time, skip) = (state.time, state.error.is_some());
             drop(state);
-            let (time, result) = self.run(task, time, skip);
+            let (time, result) = self.run(item, time, skip);
             let mut state = lock(&self.state);
             state.time = time;
             state.busy = false;
@@ -213,37 +235,43 @@ impl Stream {
         }
     }
 
-    fn run(&self, task: Task, time: u64, skip: bool) -> (u64, Result<(), SimError>) {
-        match task {
-            Task::Record(mark) => {
-                log::line(|| format!("stream={} record time={time}", self.id));
+    fn run(&self, item: Item, time: u64, skip: bool) -> (u64, Result<(), SimError>) {
+        let id = self.id;
+        match item {
+            Item::Record(mark) => {
+                log::line(|| format!("stream={id} record time={time}"));
                 mark.pass(time);
                 (time, Ok(()))
             }
-            Task::Wait(mark) => {
+            Item::Wait(mark) => {
                 let time = mark.wait().max(time);
-                log::line(|| format!("stream={} wait time={time}", self.id));
+                log::line(|| format!("stream={id} wait time={time}"));
                 (time, Ok(()))
             }
-            Task::Run { name, .. } if skip => {
-                log::line(|| format!("stream={} skipped {name}", self.id));
+            Item::Set(signal) => {
+                log::line(|| format!("stream={id} set signal time={time}"));
+                (time, signal.set(time))
+            }
+            Item::Await(_) if skip => (time, Ok(())),
+            Item::Await(signal) => match signal.wait() {
+                Ok(set) => (set.max(time), Ok(())),
+                Err(error) => (time, Err(error)),
+            },
+            Item::Clear(mark) => {
+                mark.clear();
                 (time, Ok(()))
             }
-            Task::Run { name, cost, work } => {
-                log::line(|| format!("stream={} {name} {}", self.id, cost.what));
-                let result = match fault::hit(&format!("{name}.task")) {
-                    Some(code) => Err(SimError::new(code, "injected fault")),
-                    None => std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work())).unwrap_or_else(|_| {
-                        Err(SimError::new(code::RT_INTERNAL, "the simulation itself failed (panic); see stderr"))
-                    }),
-                };
-                let result =
-                    result.map_err(|e| SimError::new(e.code, format!("{name} on stream {}: {}", self.id, e.text)));
-                if let Err(error) = &result {
-                    log::line(|| format!("stream={} failed {error}", self.id));
-                }
-                (time + cost.ns().max(LAUNCH_NS), result)
+            Item::Update(group, tasks) => {
+                log::line(|| format!("stream={id} update group={}", group.id()));
+                group.replace(tasks);
+                (time, Ok(()))
             }
+            Item::Run(task) if skip => {
+                log::line(|| format!("stream={id} skipped {}", task.name));
+                (time, Ok(()))
+            }
+            Item::Run(task) => task.run(id, time),
+            Item::Replay(graph) => graph.replay(id, time, skip),
         }
     }
 }

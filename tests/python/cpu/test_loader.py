@@ -77,7 +77,7 @@ def test_without_torch_npu(in_new_process):
     [
         ("INFINI_CONTIGUITY", "warm", '"warm" at column 1'),
         ("INFINI_CONTIGUITY", "auto,npu_mrope.query=x", "column 22"),
-        ("INFINI_PROFILE", "everything", "allowed: count, off"),
+        ("INFINI_PROFILE", "everything", "allowed: count, time, time:1/N (one copy in N), off"),
         ("INFINI_CONTRACTS", "/nowhere/contracts.toml", "/nowhere/contracts.toml"),
     ],
 )

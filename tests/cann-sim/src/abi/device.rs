@@ -3,8 +3,7 @@
 use super::{put, status};
 use crate::config::{soc, version};
 use crate::error::{code, fail, take_recent};
-use crate::stream;
-use crate::{accepted, acl};
+use crate::{accepted, acl, capture, stream};
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::OnceLock;
@@ -39,6 +38,9 @@ fn check_device(name: &str, device: i32) -> i32 {
 }
 
 fn synchronize_all(name: &str, timeout: Option<Duration>) -> i32 {
+    if let Err(error) = capture::forbid(name, code::RT_STREAM_CAPTURED) {
+        return status(name, Err(error));
+    }
     let results = stream::all().into_iter().map(|s| s.synchronize(timeout)).collect::<Vec<_>>();
     status(name, results.into_iter().collect())
 }

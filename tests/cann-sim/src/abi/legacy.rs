@@ -3,7 +3,7 @@
 
 use super::device::text_of;
 use crate::error::{code, fail};
-use crate::{accepted, acl};
+use crate::{accepted, acl, capture};
 use std::ffi::{c_char, c_void};
 
 struct Desc {
@@ -83,15 +83,15 @@ acl! {
     }
 
     /// Refuses: no legacy operator is simulated.
-    fn aclopCompileAndExecute(kind: *const c_char) {
+    fn aclopCompileAndExecute(kind: *const c_char, _inputs: i32, _input_descs: *const c_void, _input_data: *const c_void, _outputs: i32, _output_descs: *const c_void, _output_data: *const c_void, _attributes: *const c_void, _engine: i32, _flag: i32, _path: *const c_char, stream: *mut c_void) {
         // SAFETY: the first argument of the interface is the operator's name.
-        no_operator(&unsafe { text_of(kind) })
+        no_operator(&unsafe { text_of(kind) }, stream)
     }
 
     /// Refuses: no legacy operator is simulated.
-    fn aclopCompileAndExecuteV2(kind: *const c_char) {
+    fn aclopCompileAndExecuteV2(kind: *const c_char, _inputs: i32, _input_descs: *const c_void, _input_data: *const c_void, _outputs: i32, _output_descs: *const c_void, _output_data: *const c_void, _attributes: *const c_void, _engine: i32, _flag: i32, _path: *const c_char, stream: *mut c_void) {
         // SAFETY: as above.
-        no_operator(&unsafe { text_of(kind) })
+        no_operator(&unsafe { text_of(kind) }, stream)
     }
 
     /// Compile options are all "disable".
@@ -106,7 +106,11 @@ acl! {
     }
 }
 
-fn no_operator(kind: &str) -> i32 {
+fn no_operator(kind: &str, stream: *mut c_void) -> i32 {
+    let name = format!("legacy (aclop) operator {kind}");
+    if let Err(error) = capture::forbid_on(stream as usize, &name, code::RT_CAPTURE_MODE_NOT_SUPPORT) {
+        return super::status("aclopCompileAndExecute", Err(error));
+    }
     fail(
         code::OP_NOT_FOUND,
         "EZ3002",

@@ -3,7 +3,7 @@
 use super::{guard, put, status};
 use crate::clock::Cost;
 use crate::error::{SimError, code, fail};
-use crate::{accepted, acl, fault, memory, stream};
+use crate::{accepted, acl, capture, fault, groups, memory, stream};
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex};
@@ -127,6 +127,9 @@ impl Copy2d {
     /// Queues the copy. Pageable host memory is not left to the device: its bytes are taken at once on the way in, and
     /// waited for on the way out, as the driver's staging buffers do it.
     fn submit(self, name: &'static str, handle: *mut c_void) -> i32 {
+        if let Err(error) = self.check_capture(name, handle) {
+            return status(name, Err(error));
+        }
         let cost = self.cost();
         if let Side::Host(from) = self.src
             && self.src.is_pageable(self.span(self.spitch))
@@ -150,8 +153,19 @@ impl Copy2d {
         code
     }
 
+    /// A copy of pageable host memory becomes a synchronous one, which captures do not allow.
+    fn check_capture(&self, name: &str, handle: *mut c_void) -> Result<(), SimError> {
+        if !self.src.is_pageable(self.span(self.spitch)) && !self.dst.is_pageable(self.span(self.dpitch)) {
+            return Ok(());
+        }
+        groups::forbid(handle as usize, name)?;
+        let name = format!("{name} of pageable host memory (not from aclrtMallocHost)");
+        capture::forbid_on(handle as usize, &name, code::RT_CAPTURE_MODE_BLOCK_ASYNC)?;
+        capture::forbid_unsafe(&name, code::RT_CAPTURE_MODE_BLOCK_ASYNC)
+    }
+
     fn now(self, name: &'static str) -> i32 {
-        status(name, self.run())
+        status(name, capture::forbid_unsafe(name, code::RT_CAPTURE_MODE_NOT_SUPPORT).and_then(|()| self.run()))
     }
 }
 
@@ -297,7 +311,8 @@ acl! {
 
     /// Fills at once.
     fn aclrtMemset(device: *mut c_void, max: usize, value: i32, count: usize) {
-        status("aclrtMemset", memset(device as usize, max, value, count))
+        let allowed = capture::forbid_unsafe("aclrtMemset", code::RT_CAPTURE_MODE_NOT_SUPPORT);
+        status("aclrtMemset", allowed.and_then(|()| memset(device as usize, max, value, count)))
     }
 
     /// Fills on a stream.
@@ -362,4 +377,11 @@ pub extern "C" fn cann_sim_memory_used() -> u64 {
         0
     });
     used
+}
+
+/// Fills device memory with the byte of fresh memory at once, whatever runs; 0, or an error code if it is not all live.
+/// For tests that want to see who reads memory that he does not own any more. Not part of CANN.
+#[unsafe(no_mangle)]
+pub extern "C" fn cann_sim_poison(device: *mut c_void, bytes: usize) -> i32 {
+    guard("cann_sim_poison", || status("cann_sim_poison", memory::poison(device as usize, bytes)))
 }

@@ -3,6 +3,7 @@
 pub mod captures;
 pub mod device;
 pub mod events;
+pub mod groups;
 pub mod inspect;
 pub mod legacy;
 pub mod memory;
@@ -10,21 +11,15 @@ pub mod objects;
 pub mod profiling;
 pub mod streams;
 
-use crate::error::{SimError, code, fail};
+use crate::error::{code, fail};
+
+pub use crate::error::report as status;
 
 /// Runs the body of a C function; a panic inside becomes an error code instead of crossing the boundary.
 pub fn guard(name: &str, body: impl FnOnce() -> i32) -> i32 {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).unwrap_or_else(|_| {
         fail(code::RT_INTERNAL, "EZ9999", format!("{name}: the simulation itself failed (panic); see stderr"))
     })
-}
-
-/// The code to return for a result; an error's text is set for `aclGetRecentErrMsg`.
-pub fn status(name: &str, result: Result<(), SimError>) -> i32 {
-    match result {
-        Ok(()) => code::SUCCESS,
-        Err(e) => fail(e.code, "EE9999", format!("{name}: {}", e.text)),
-    }
 }
 
 /// Declares C functions that return an acl code. Each call is counted, can be made to fail, and cannot panic outward.

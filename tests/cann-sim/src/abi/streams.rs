@@ -3,9 +3,9 @@
 use super::device::milliseconds;
 use super::{put, status};
 use crate::clock::Cost;
-use crate::error::code;
+use crate::error::{SimError, code};
 use crate::stream::{self, Stream};
-use crate::{accepted, acl};
+use crate::{accepted, acl, capture};
 use std::ffi::c_void;
 use std::sync::Arc;
 
@@ -14,6 +14,21 @@ fn on(handle: *mut c_void, act: impl FnOnce(&Stream) -> i32) -> i32 {
         Ok(stream) => act(&stream),
         Err(code) => code,
     }
+}
+
+/// The host cannot look at a stream that captures.
+fn seen_by_host(name: &str, handle: *mut c_void, act: impl FnOnce(&Stream) -> i32) -> i32 {
+    on(handle, |stream| match capture::forbid_on(handle as usize, name, code::RT_STREAM_CAPTURED) {
+        Ok(()) => act(stream),
+        Err(error) => status(name, Err(error)),
+    })
+}
+
+fn destroy(name: &str, handle: *mut c_void) -> i32 {
+    if handle.is_null() {
+        return status(name, Err(SimError::new(code::RT_PARAM_INVALID, "the stream is null")));
+    }
+    seen_by_host(name, handle, |_| stream::destroy(handle).err().unwrap_or(code::SUCCESS))
 }
 
 acl! {
@@ -30,25 +45,25 @@ acl! {
     }
 
     /// Destroys a stream once it has run what is queued.
-    fn aclrtDestroyStream(handle: *mut c_void) { stream::destroy(handle).err().unwrap_or(code::SUCCESS) }
+    fn aclrtDestroyStream(handle: *mut c_void) { destroy("aclrtDestroyStream", handle) }
 
     /// As aclrtDestroyStream.
-    fn aclrtDestroyStreamForce(handle: *mut c_void) { stream::destroy(handle).err().unwrap_or(code::SUCCESS) }
+    fn aclrtDestroyStreamForce(handle: *mut c_void) { destroy("aclrtDestroyStreamForce", handle) }
 
     /// Waits for a stream; a failed task's error comes out here.
     fn aclrtSynchronizeStream(handle: *mut c_void) {
-        on(handle, |s| status("aclrtSynchronizeStream", s.synchronize(None)))
+        seen_by_host("aclrtSynchronizeStream", handle, |s| status("aclrtSynchronizeStream", s.synchronize(None)))
     }
 
     /// The same, at most so many milliseconds.
     fn aclrtSynchronizeStreamWithTimeout(handle: *mut c_void, timeout: i32) {
-        on(handle, |s| status("aclrtSynchronizeStreamWithTimeout", s.synchronize(milliseconds(timeout))))
+        seen_by_host("aclrtSynchronizeStreamWithTimeout", handle, |s| status("aclrtSynchronizeStreamWithTimeout", s.synchronize(milliseconds(timeout))))
     }
 
     /// 0 if a stream has nothing left to do, 1 if it has.
     fn aclrtStreamQuery(handle: *mut c_void, out: *mut i32) {
         // SAFETY: as above.
-        on(handle, |s| unsafe { put("aclrtStreamQuery", out, (!s.is_idle()).into()) })
+        seen_by_host("aclrtStreamQuery", handle, |s| unsafe { put("aclrtStreamQuery", out, (!s.is_idle()).into()) })
     }
 
     /// A stream's number.
