@@ -49,7 +49,8 @@ fn decide(argument: &str, execution: Execution) -> Result<Action, String> {
     let position = SCHEMA.iter().position(|name| *name == argument).expect("in the schema") as u32;
     let slot = operator.positions().iter().position(|known| *known == position).expect("a slot") as u32;
     let mut decisions = [Decision { action: Action::Pass, site: u32::MAX }];
-    let verdict = policy::decide(operator, &[rows(slot)], execution, &mut decisions).map_err(|refusal| refusal.message)?;
+    let verdict =
+        policy::decide(operator, &[rows(slot)], execution, &mut decisions).map_err(|refusal| refusal.message)?;
     assert_eq!(verdict == Verdict::Act, decisions[0].action != Action::Pass);
     Ok(decisions[0].action)
 }
@@ -172,7 +173,9 @@ fn a_warning_says_that_every_replay_copies() {
     profile::released(graph);
     let said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
     assert_eq!(said.len(), 1, "{said:?}");
-    assert!(said[0].starts_with("g::op.key needs a contiguous tensor; captured into a graph: copies 24 B at every replay"));
+    assert!(
+        said[0].starts_with("g::op.key needs a contiguous tensor; captured into a graph: copies 24 B at every replay")
+    );
 }
 
 #[test]
