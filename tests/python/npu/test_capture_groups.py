@@ -148,9 +148,7 @@ def test_two_calls_in_one_group(same, hooked):
         for operator in ("v1.out", "v1.out" if same else "v2.out")
     ]
     refill(calls[1].step.tensors, 5)
-    workspaces = [
-        call.step.operator.max_workspace(call.step.tensors, call.step.scenario.options) for call in calls
-    ]
+    workspaces = [call.step.operator.max_workspace(call.step.tensors, call.step.scenario.options) for call in calls]
     with torch.npu.graph(groups.graph), groups.group():
         for call, workspace in zip(calls, workspaces, strict=True):
             call.packet.out(**call.step.tensors, **call.options(0), workspace=workspace, out=call.into)

@@ -1,4 +1,4 @@
-"""Captures without task groups: every way to a copy is captured, replayed with new contents, and does nothing illegal."""
+"""Captures without task groups: every way to a copy is captured and replayed, and does nothing illegal."""
 
 import cases
 import infini_rearrange as ir
